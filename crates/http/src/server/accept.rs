@@ -1,6 +1,7 @@
 //! The accept loop: limits of connections, and a time limit for the head of each request.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::http::header::AUTHORIZATION;
-use axum::http::{Extensions, HeaderValue, Request};
+use axum::http::{Extensions, HeaderValue, Request, StatusCode};
 use axum::serve::Listener;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -20,13 +21,15 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::server::client_certificate::KnownPeer;
 use crate::server::options::ServerOptions;
+use crate::server::stalling_output::{StallingOutput, UpgradeMark};
 
 /// Serves a router to the clients of a listener until the future is dropped. Open connections go on until the runtime ends.
 ///
 /// A connection that sends no complete head within [`ServerOptions::handshake_timeout`] is closed, before the first
 /// request and between two of them. One above [`ServerOptions::sockets`], [`ServerOptions::requests`] and
 /// [`ServerOptions::strangers`] together is closed at once. Connections without an accepted request have at most
-/// [`ServerOptions::strangers`] places; a new one takes the place of the oldest.
+/// [`ServerOptions::strangers`] places; a new one takes the place of the oldest. One whose client takes nothing of a
+/// response for [`ServerOptions::stall_timeout`] ends.
 ///
 /// `credential` is the header `Authorization` of requests that have none.
 pub(super) async fn serve_connections<L: Listener<Addr: Debug + 'static, Io: KnownPeer>>(
@@ -34,7 +37,7 @@ pub(super) async fn serve_connections<L: Listener<Addr: Debug + 'static, Io: Kno
     router: Router,
     options: &ServerOptions,
     credential: Option<HeaderValue>,
-) -> std::convert::Infallible {
+) -> Infallible {
     let limit = options.sockets.saturating_add(options.requests).saturating_add(options.strangers);
     let permits = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
     let mut strangers = Strangers { limit: options.strangers.max(1), connections: VecDeque::new() };
@@ -51,6 +54,8 @@ pub(super) async fn serve_connections<L: Listener<Addr: Debug + 'static, Io: Kno
         let (mut known, credential) = (Extensions::new(), credential.clone());
         io.introduce(&mut known);
         known.insert(standing.clone());
+        let is_upgraded = UpgradeMark::default();
+        let output = StallingOutput::new(io, options.stall_timeout, is_upgraded.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().extend(known.clone());
             let headers = request.headers_mut();
@@ -60,10 +65,17 @@ pub(super) async fn serve_connections<L: Listener<Addr: Debug + 'static, Io: Kno
             {
                 headers.insert(AUTHORIZATION, credential.clone());
             }
-            router.call(request)
+            let (response, is_upgraded) = (router.call(request), is_upgraded.clone());
+            async move {
+                let response = response.await?;
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    is_upgraded.set();
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
         http.auto_date_header(has_date());
-        let connection = http.serve_connection(TokioIo::new(io), service).with_upgrades();
+        let connection = http.serve_connection(TokioIo::new(output), service).with_upgrades();
         let refusals = options.refusals.clone();
         tokio::spawn(async move {
             tokio::select! {

@@ -17,6 +17,7 @@ mod router;
 mod secret;
 pub(crate) mod sent_ring;
 pub(crate) mod serve_socket;
+mod stalling_output;
 mod stream_table;
 #[cfg(feature = "tls")]
 mod tls_listener;

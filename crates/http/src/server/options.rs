@@ -65,6 +65,7 @@ pub struct ServerOptions {
     /// The bytes that are sent before the client has confirmed earlier ones. The client confirms by answering pings.
     pub window_bytes: usize,
     /// The time after which a socket or an SSE response ends if its client does not read. The connection can be resumed.
+    /// [`serve`](crate::serve) ends every other response too whose client takes nothing for this time.
     /// A POST request may take as long, its body and the acceptance of its message each.
     pub stall_timeout: Duration,
     /// The time between the frames of a client and their acknowledgement.

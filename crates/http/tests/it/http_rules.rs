@@ -1,14 +1,22 @@
 //! The answers to requests that are not upgraded.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
 use duologue_http::{AccessToken, ConnectOptions, Error, ServerOptions, connect};
 use duologue_test_support::in_time;
+use futures_util::stream::unfold;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 
-use crate::setup::{Lines, RawSocket, echo_endpoint, initialize, server, url};
+use crate::setup::{Lines, RawSocket, echo_endpoint, initialize, serve_router, server, url};
 
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
@@ -66,6 +74,28 @@ async fn a_request_from_a_foreign_place_is_refused() {
                 assert!(!head.contains(offered), "some clients reject any: {head}");
             }
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_response_that_nobody_reads_ends() {
+    in_time(async {
+        let mut options = ServerOptions::default();
+        options.stall_timeout = Duration::from_millis(50);
+        let (kept, dropped) = oneshot::channel::<()>();
+        let kept = Arc::new(Mutex::new(Some(kept)));
+        let endless = move || async move {
+            let kept = kept.lock().expect("no panic").take();
+            let parts =
+                unfold(kept, |kept| async move { Some((Ok::<_, Infallible>(vec![0; 1 << 16]), kept)) });
+            Body::from_stream(parts)
+        };
+        let address = serve_router(Router::new().route("/endless", get(endless)), options).await;
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        stream.write_all(b"GET /endless HTTP/1.1\r\nhost: localhost\r\n\r\n").await.expect("sent");
+        assert!(dropped.await.is_err(), "the body is dropped while the client is connected");
+        drop(stream);
     })
     .await;
 }

@@ -313,7 +313,8 @@ pub struct GatewayLimits {
     pub question_seconds: u64,
     /// The requests of a principal in a minute. 6,000 by default.
     pub requests_per_minute: u32,
-    /// The requests that wait or stream at a time, of all principals. 1,024 by default.
+    /// The requests that wait, stream or read pages at once, of all principals. One counts until its response has been
+    /// sent. 1,024 by default.
     pub open_requests: usize,
     /// The same, of one principal. 256 by default.
     pub principal_requests: usize,

@@ -17,8 +17,8 @@ use duologue_schema::envelope::TaskState;
 use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, TraceContext};
 use duologue_store::{
     Error as StoreError, JsonText, LeaseToken, Leased, NewDelivery, NewQuestion, OutboxKind, QuestionQuery,
-    QuestionState, Store, StoreBatch, StoreChange, StoreSettings, StoreTopic, StoreWatch, StoredTask,
-    StoredTaskKey, TaskFailure, TaskUpdate,
+    QuestionState, Store, StoreBatch, StoreChange, StorePage, StoreSettings, StoreTopic, StoreWatch,
+    StoredTask, StoredTaskKey, TaskFailure, TaskUpdate,
 };
 use futures_util::future::select_all;
 use serde_json::{Value, json};
@@ -473,8 +473,13 @@ impl TaskRun {
                 let mut query = QuestionQuery::default();
                 query.task = Some(key);
                 query.state = Some(QuestionState::Answered);
-                query.limit = u64::MAX;
-                let answered = if has_questions { store.questions(&query)?.items } else { Vec::new() };
+                if !has_questions {
+                    return Ok((task, Vec::new()));
+                }
+                let answered = StorePage::all(|offset| {
+                    query.offset = offset;
+                    store.questions(&query)
+                })?;
                 Ok((task, answered))
             })
             .await?;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use duologue_rpc::Lock as _;
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
-    AgentQuery, BatchOutcome, ChangeOutcome, Claim, Claimed, Error, InboxKey, MessageQuery, MessageState,
-    OutboxEntry, OutboxQuery, OutboxState, QuestionQuery, RegisteredAgent, Result, SeenAnswer, SeenKey,
-    SqliteStore, Store, StoreBatch, StoreChange, StoreExport, StorePage, StoreSettings, StoreStatistics,
-    StoreTime, StoreTopic, StoreWatch, StoredMessage, StoredPrincipal, StoredQuestion, StoredTask,
-    StoredTaskKey, SweepReport, SweepTimes, TaskQuery,
+    AgentQuery, BatchOutcome, ChangeOutcome, Claim, Claimed, Error, ExportPage, ExportPosition, InboxKey,
+    MessageQuery, MessageState, OutboxEntry, OutboxQuery, OutboxState, QuestionQuery, RegisteredAgent,
+    Result, SeenAnswer, SeenKey, SqliteStore, Store, StoreBatch, StoreChange, StorePage, StoreSettings,
+    StoreStatistics, StoreTime, StoreTopic, StoreWatch, StoredMessage, StoredPrincipal, StoredQuestion,
+    StoredTask, StoredTaskKey, SweepReport, SweepTimes, TaskQuery,
 };
 
 /// The faults, which a test switches on and off.
@@ -273,8 +273,8 @@ impl Store for FaultyStore {
         self.count()?.principals(offset, limit)
     }
 
-    fn export(&self, principal: &str) -> Result<StoreExport<'_>> {
-        self.read()?.export(principal)
+    fn export(&self, principal: &str, position: &ExportPosition) -> Result<ExportPage> {
+        self.read()?.export(principal, position)
     }
 
     fn statistics(&self) -> Result<StoreStatistics> {

@@ -23,7 +23,7 @@ pub use principals::{SeenAnswer, SeenId, SeenKey, StoredPrincipal};
 pub use settings::{BatchObserver, StoreSettings};
 pub use sqlite::SqliteStore;
 pub use statistics::{OutboxCount, QueueDepth, StoreStatistics, TaskCount};
-pub use store::{Store, StoreExport, SweepReport, SweepTimes};
+pub use store::{ExportPage, ExportPosition, Store, SweepReport, SweepTimes};
 pub use tasks::{
     NewQuestion, NewTask, QuestionQuery, QuestionState, StoredQuestion, StoredTask, StoredTaskKey,
     TaskFailure, TaskQuery, TaskUpdate,

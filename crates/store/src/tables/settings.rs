@@ -35,6 +35,9 @@ pub struct StoreSettings {
     pub seen_per_principal: u64,
     /// The most entries of a page or a claim, 1,000. More are cut, without an error.
     pub page_entries: u64,
+    /// The bytes of text before which a page ends, 4 MiB. It has at least one entry, which can be longer. A claim of
+    /// messages or tasks ends with the entry that reaches it.
+    pub page_bytes: usize,
     /// The most changes of a batch, 10,000.
     pub batch_changes: usize,
     /// Learns the time that each batch takes, with the wait for earlier ones. Nothing by default.
@@ -66,10 +69,18 @@ impl StoreSettings {
     /// The entries of a page whose query has no limit.
     pub const DEFAULT_PAGE: u64 = 100;
 
-    /// Returns the limit of a page.
-    pub(crate) fn page(&self, limit: u64) -> u64 {
-        if limit == 0 { StoreSettings::DEFAULT_PAGE } else { limit }.min(self.page_entries)
+    /// Returns the room of a page.
+    pub(crate) fn page(&self, limit: u64) -> PageRoom {
+        let entries = if limit == 0 { StoreSettings::DEFAULT_PAGE } else { limit }.min(self.page_entries);
+        PageRoom { entries, bytes: self.page_bytes }
     }
+}
+
+/// The limits of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageRoom {
+    pub(crate) entries: u64,
+    pub(crate) bytes: usize,
 }
 
 impl Default for StoreSettings {
@@ -86,6 +97,7 @@ impl Default for StoreSettings {
             outbox_entries: 10_000,
             seen_per_principal: 100_000,
             page_entries: 1_000,
+            page_bytes: 4 * 1024 * 1024,
             batch_changes: 10_000,
             batch_times: None,
         }

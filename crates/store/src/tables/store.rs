@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use rusqlite::types::Value as SqlValue;
 use serde_json::Value;
 
 use super::agents::{AgentQuery, RegisteredAgent};
@@ -204,14 +205,14 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// As the trait.
     fn principals(&self, offset: u64, limit: u64) -> Result<StorePage<StoredPrincipal>>;
 
-    /// Returns all data of a principal that [`StoreChange::ErasePrincipal`](crate::StoreChange::ErasePrincipal)
-    /// removes, one record after the other. It reads in pages, so records that change meanwhile are there in one of
-    /// their states.
+    /// Returns a page of the data of a principal that
+    /// [`StoreChange::ErasePrincipal`](crate::StoreChange::ErasePrincipal) removes: at most a MiB, unless its first
+    /// record is longer. Records that change between pages are there in one of their states.
     ///
     /// # Errors
     ///
     /// As the trait.
-    fn export(&self, principal: &str) -> Result<StoreExport<'_>>;
+    fn export(&self, principal: &str, position: &ExportPosition) -> Result<ExportPage>;
 
     /// Returns the numbers of records, for an operator. It takes time in proportion to the number of tasks.
     ///
@@ -224,8 +225,23 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn watch(&self, topic: &StoreTopic) -> StoreWatch;
 }
 
-/// The records of an export: objects with one member, which is named after the kind of record.
-pub type StoreExport<'a> = Box<dyn Iterator<Item = Result<Value>> + Send + 'a>;
+/// The place of a page in an export. The default is the first one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExportPosition {
+    pub(crate) source: usize,
+    /// The last row that was read of the source.
+    pub(crate) after: Option<(SqlValue, SqlValue)>,
+}
+
+/// A page of an export.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct ExportPage {
+    /// Objects with one member, which is named after the kind of record. There may be none before the last page.
+    pub records: Vec<Value>,
+    /// The place of the next page, if there is one.
+    pub next: Option<ExportPosition>,
+}
 
 /// The result of a sweep. It ends at most [`StoreSettings::page_entries`] of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

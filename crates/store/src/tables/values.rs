@@ -70,6 +70,12 @@ impl JsonText {
         &self.0
     }
 
+    /// Returns the text, without copying it.
+    #[must_use]
+    pub fn into_string(self) -> String {
+        self.0.into()
+    }
+
     /// Parses the value.
     ///
     /// # Errors
@@ -198,7 +204,8 @@ pub struct Claim {
     pub time: StoreTime,
     /// The time after which the lease ends unless it is renewed.
     pub lease: Duration,
-    /// The most entries. [`StoreSettings::page_entries`](crate::StoreSettings::page_entries) limits it too.
+    /// The most entries. [`StoreSettings::page_entries`](crate::StoreSettings::page_entries) and `page_bytes` limit
+    /// it too.
     pub max: usize,
     /// The name of the worker, for lists.
     pub worker: String,
@@ -235,12 +242,14 @@ pub struct Claimed<T> {
     /// The entries.
     pub entries: Vec<Leased<T>>,
     /// The next time at which a delayed entry or a lease of the same queue is due, without any change in between. It
-    /// is only set if fewer entries than `max` were found. A worker waits for it and for a
+    /// is only set if fewer entries than `max` were found, and it is the time of the claim if
+    /// [`StoreSettings::page_bytes`](crate::StoreSettings::page_bytes) has cut it. A worker waits for it and for a
     /// [`StoreWatch`](crate::StoreWatch).
     pub next_due: Option<Duration>,
 }
 
-/// A part of a list.
+/// A part of a list. It can have fewer entries than its limit, so the next one begins behind the entries that it has.
+/// A page behind which there are more has at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StorePage<T> {
@@ -252,4 +261,23 @@ pub struct StorePage<T> {
     pub limit: u64,
     /// The number of all entries that match the filters.
     pub total: u64,
+}
+
+impl<T> StorePage<T> {
+    /// Reads all pages of a list. `read` gets the offset of a page.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read`.
+    pub fn all(mut read: impl FnMut(u64) -> Result<Self>) -> Result<Vec<T>> {
+        let mut all = Vec::new();
+        loop {
+            let page = read(all.len() as u64)?;
+            let is_last = page.items.is_empty();
+            all.extend(page.items);
+            if is_last || all.len() as u64 >= page.total {
+                return Ok(all);
+            }
+        }
+    }
 }

@@ -25,7 +25,7 @@ use duologue_schema::{
     CancelRequestNotification, Json, Meta, Request as _, RequestId, SessionId, TraceContext, params_fault,
 };
 use duologue_store::{
-    JsonText, NewTask, Store, StoreBatch, StoreChange, StoredTask, StoredTaskKey, TaskQuery,
+    JsonText, NewTask, Store, StoreBatch, StoreChange, StorePage, StoredTask, StoredTaskKey, TaskQuery,
 };
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -255,14 +255,20 @@ impl Caller {
         let reference = request.reference.as_ref().ok_or_else(not_found)?;
         let mut query = TaskQuery::default();
         (query.owner, query.id) = (Some(self.principal.id.to_string()), Some(reference.as_str().to_owned()));
-        (query.newest_first, query.limit) = (true, u64::MAX);
+        query.newest_first = true;
         let agent = AgentPattern::read(request.to.as_str()).map_err(EnvelopeError::from)?;
-        let found = self.gateway.in_store(move |store| store.tasks(&query)).await?;
+        let read = move |store: &dyn Store| {
+            StorePage::all(|offset| {
+                query.offset = offset;
+                store.tasks(&query)
+            })
+        };
+        let found = self.gateway.in_store(read).await?;
         let is_own = |task: &StoredTask| {
             let is_sent_to = agent.exact().is_none_or(|agent| agent == task.key.agent);
             task.from.name == self.agent && task.kind == DELEGATED && is_sent_to
         };
-        found.items.into_iter().find(is_own).ok_or_else(not_found)
+        found.into_iter().find(is_own).ok_or_else(not_found)
     }
 
     /// Creates the task of a delegation, answers with its `ack`, and sends its end when it has ended, if the agent wants it.

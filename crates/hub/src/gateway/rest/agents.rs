@@ -10,6 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::gateway::Refusal;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
+use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::values::{
     AgentTarget, PageLimit, PageOffset, Pagination, RestId, RestMetadata, RestNumber,
 };
@@ -274,7 +275,7 @@ pub struct AgentFilter {
 pub(crate) async fn list_agents(
     caller: RestCaller,
     QueryOf(filter): QueryOf<AgentFilter>,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
     list(caller, filter, false).await
 }
 
@@ -283,10 +284,11 @@ pub(crate) async fn list(
     caller: RestCaller,
     filter: AgentFilter,
     with_offline: bool,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
     let rest = caller.rest.clone();
+    let place = rest.open_request(&caller.principal)?;
     let listed = rest.gateway.in_store(move |store| matching(store, &caller, filter, with_offline)).await?;
-    RestReply::ok(&listed)
+    Ok(place.until_sent(RestReply::ok(&listed)?))
 }
 
 fn matching(
@@ -302,7 +304,7 @@ fn matching(
     query.status = status.map(RegistryStatus::from);
     query.limit = u64::MAX;
     let (offset, limit) = (offset.0, limit.0);
-    let (mut agents, mut total) = (Vec::new(), 0);
+    let (mut agents, mut bytes, mut total) = (Vec::new(), 0, 0);
     // The permissions are not in the store, so the page is cut from the entries that the caller can find.
     loop {
         let page = store.agents(&query)?;
@@ -313,7 +315,10 @@ fn matching(
                 continue;
             }
             if total >= offset && total - offset < limit {
-                agents.push(agent.into());
+                bytes += agent.card.as_str().len();
+                if agents.is_empty() || bytes <= store.settings().page_bytes {
+                    agents.push(agent.into());
+                }
             }
             total += 1;
         }

@@ -9,6 +9,7 @@ use crate::gateway::Refusal;
 use crate::gateway::access::Action;
 use crate::gateway::rest::inbox::{RestInboxMessage, RestMessageList, message_list};
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
+use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::tasks::{RestTask, RestTaskList, require_owner, task_list};
 use crate::gateway::rest::values::{AgentTarget, MessageTarget, PageLimit, PageOffset, Pagination, conflict};
 use crate::gateway::rest::visibility::{find_message, find_task, list_visible};
@@ -88,7 +89,8 @@ pub(crate) async fn list_dead_letters(
     caller: RestCaller,
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(filter): QueryOf<DeadFilter>,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
+    let place = caller.rest.open_request(&caller.principal)?;
     let DeadFilter { kind, sender, offset, limit } = filter;
     let action = kind.action();
     let letters = match kind {
@@ -113,7 +115,7 @@ pub(crate) async fn list_dead_letters(
             RestDeadLetters { messages: Vec::new(), tasks, pagination }
         }
     };
-    RestReply::ok(&letters)
+    Ok(place.until_sent(RestReply::ok(&letters)?))
 }
 
 /// Sends a dead letter again.

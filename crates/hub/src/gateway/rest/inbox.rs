@@ -4,6 +4,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use duologue_store::{
     ChangeOutcome, Claim, JsonText, LeaseToken, Leased, MessageQuery, MessageState, Store, StoreBatch,
     StoreChange, StorePage, StoreTopic, StoredMessage,
@@ -15,6 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::gateway::access::Action;
 use crate::gateway::rest::messages::{RestContent, RestMessageStatus, kept_content, message_error};
 use crate::gateway::rest::request::{JsonBody, OnceBatch, PathOf, QueryOf, RestCaller, RestReply};
+use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::values::{
     AgentTarget, MessageTarget, PageLimit, PageOffset, Pagination, RestFailure, RestMetadata, RestNumber,
     RestPriority, SenderQuery, conflict, unless_null,
@@ -136,7 +138,8 @@ pub(crate) async fn list_messages(
     caller: RestCaller,
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(filter): QueryOf<MessageFilter>,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
+    let place = caller.rest.open_request(&caller.principal)?;
     let MessageFilter { sender, correlation_id, offset, limit } = filter;
     let page = list_visible(&caller, Action::Message, agent_id, sender, move |store, agent, principal| {
         let mut query = MessageQuery::default();
@@ -145,7 +148,7 @@ pub(crate) async fn list_messages(
         store.messages(&query)
     });
     let page = page.await?;
-    RestReply::ok(&message_list(page)?)
+    Ok(place.until_sent(RestReply::ok(&message_list(page)?)?))
 }
 
 /// Returns the list of a page.
@@ -222,13 +225,14 @@ pub(crate) async fn claim_messages(
     caller: RestCaller,
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(query): QueryOf<ClaimQuery>,
-) -> Result<RestReply, Refusal> {
+) -> Result<Response, Refusal> {
     let gateway = caller.gateway();
     gateway.permit(&caller.principal, Action::Act, &agent_id)?;
     let limits = &gateway.config.limits;
     let lease = query.lease.map_or(limits.lease_seconds, |lease| lease.0.clamp(1, limits.lease_seconds));
     let wait = query.wait.map_or(0, |wait| wait.0.min(limits.sync_seconds));
-    let permit = if wait > 0 { Some(caller.rest.open_request(&caller.principal)?) } else { None };
+    let takes_long = wait > 0 || query.max.0 > 1;
+    let place = if takes_long { Some(caller.rest.open_request(&caller.principal)?) } else { None };
     let until = Instant::now() + Duration::from_secs(wait);
     let mut changes = gateway.store.watch(&StoreTopic::Inbox(agent_id.clone()));
     let mut closing = gateway.closing.subscribe();
@@ -241,11 +245,13 @@ pub(crate) async fn claim_messages(
         };
         let claimed = gateway.in_store(take).await?.ok_or_else(|| Refusal::not_found("agent"))?;
         if !claimed.entries.is_empty() || wait == 0 || *closing.borrow() {
-            drop(permit);
             claimed.entries.iter().for_each(|leased| events::message_sent(&leased.entry));
             let messages = claimed.entries.into_iter().map(claimed_message);
-            return RestReply::ok(&RestClaimedMessages {
-                messages: messages.collect::<Result<_, Refusal>>()?,
+            let messages = messages.collect::<Result<_, Refusal>>()?;
+            let reply = RestReply::ok(&RestClaimedMessages { messages })?;
+            return Ok(match place {
+                Some(place) => place.until_sent(reply).into_response(),
+                None => reply.into_response(),
             });
         }
         // A delayed message wakes nobody.
@@ -259,7 +265,7 @@ pub(crate) async fn claim_messages(
             }
         };
         if timeout_at(until, changed).await.is_err() || Instant::now() >= until {
-            return RestReply::ok(&RestClaimedMessages { messages: Vec::new() });
+            return Ok(RestReply::ok(&RestClaimedMessages { messages: Vec::new() })?.into_response());
         }
     }
 }
@@ -400,8 +406,11 @@ fn require_lease(
     lease: LeaseToken,
 ) -> duologue_store::Result<Result<(), Refusal>> {
     let mut query = MessageQuery::default();
-    (query.agent, query.id, query.limit) = (Some(agent), Some(message), u64::MAX);
-    let found = store.messages(&query)?.items;
+    (query.agent, query.id) = (Some(agent), Some(message));
+    let found = StorePage::all(|offset| {
+        query.offset = offset;
+        store.messages(&query)
+    })?;
     Ok(match &found[..] {
         [] => Err(Refusal::not_found("message")),
         found if found.iter().any(|message| lease.is_of_message(message)) => Ok(()),

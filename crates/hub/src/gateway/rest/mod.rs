@@ -15,6 +15,7 @@ mod principals;
 mod query;
 mod registry;
 mod request;
+mod sent_reply;
 mod session_input;
 mod session_log;
 mod session_view;
@@ -95,7 +96,7 @@ pub(crate) const API_VERSION: HeaderName = HeaderName::from_static("x-acp-versio
 /// The state of the routes.
 pub(crate) struct RestShared {
     pub(crate) gateway: Arc<GatewayShared>,
-    /// One permit for each request that waits or streams.
+    /// One permit for each request that waits or streams, or reads a page.
     open: Arc<Semaphore>,
     open_of: PlaceCounts<Arc<str>>,
     rates: RequestRates,
@@ -106,19 +107,19 @@ pub(crate) struct RestShared {
 }
 
 impl RestShared {
-    /// Takes a place among the requests that wait or stream.
+    /// Takes a place among the requests that wait, stream or read pages.
     pub(crate) fn open_request(&self, principal: &Principal) -> Result<OpenRequest, Refusal> {
         let limit = self.gateway.config.limits.principal_requests;
         let own = self.open_of.take(&principal.id, limit).ok_or_else(|| {
             let why = format!(
-                "{limit} requests of yours wait or stream already; end one, or raise `limits.principal_requests`"
+                "{limit} requests of yours wait, stream or read already; end one, or raise `limits.principal_requests`"
             );
             Refusal::new(RefusalCode::Overloaded, why)
         })?;
         let permit = self.open.clone().try_acquire_owned().map_err(|_| {
             let limit = self.gateway.config.limits.open_requests;
             let why = format!(
-                "{limit} requests wait or stream already; retry later, or raise `limits.open_requests`"
+                "{limit} requests wait, stream or read already; retry later, or raise `limits.open_requests`"
             );
             Refusal::new(RefusalCode::Overloaded, why)
         })?;
@@ -126,7 +127,7 @@ impl RestShared {
     }
 }
 
-/// The place of a request that waits or streams.
+/// The place of a request that waits, streams or reads a page. It is taken until the response has been sent.
 pub(crate) struct OpenRequest {
     _own: CountedPlace<Arc<str>>,
     _permit: OwnedSemaphorePermit,

@@ -1,13 +1,14 @@
 //! The data of a principal: its export and its removal.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
-use duologue_store::{ChangeOutcome, LogRecord, Store, StoreBatch, StoreChange, StoredTask, TaskQuery};
+use duologue_store::{
+    ChangeOutcome, ExportPosition, LogRecord, Store, StoreBatch, StoreChange, StoredTask, TaskQuery,
+};
 use duologue_transcript::{RecordedLine, Redaction, Redactor, Side};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
@@ -22,8 +23,8 @@ use crate::gateway::rest::sessions::RestSession;
 use crate::gateway::task_run::stop_lost;
 use crate::gateway::{GatewayShared, Refusal, events};
 
-/// The records of an export that wait for a slow client.
-const WAITING: usize = 64;
+/// The bytes of sessions that an export sends at a time. One part waits for a slow client while the next one is read.
+const PART_BYTES: usize = 1 << 20;
 
 /// The principal of a path.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -71,45 +72,18 @@ pub(crate) async fn export_data(
     PathOf(PrincipalTarget { principal_id }): PathOf<PrincipalTarget>,
 ) -> Result<Response, Refusal> {
     require_data(&caller, &principal_id).await?;
-    let permit = caller.rest.open_request(&caller.principal)?;
-    let (sender, receiver) = mpsc::channel(WAITING);
+    let place = caller.rest.open_request(&caller.principal)?;
+    let (sender, receiver) = mpsc::channel(1);
     let gateway = caller.gateway().clone();
     let redactor = (caller.id() != principal_id).then(|| Redaction::secrets_only().start());
-    tokio::spawn(async move {
-        let _permit = permit;
-        // The client is gone, or a failure ends the body early.
-        let Some(sender) = send_store(gateway.store.clone(), principal_id.clone(), sender).await else {
-            return;
-        };
-        let export = SessionExport { sender, redactor };
-        if let Err(error) = export.send(&gateway, &principal_id).await {
-            tracing::error!(%error, "an export has ended early");
-        }
+    let export = Export { sender, redactor, part: Vec::new() };
+    tokio::spawn(async move { export.send(&gateway, &principal_id).await });
+    let parts = unfold((receiver, place), |(mut receiver, place)| async move {
+        Some((receiver.recv().await?, (receiver, place)))
     });
-    let lines = unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
-    let mut response = Body::from_stream(lines).into_response();
+    let mut response = Body::from_stream(parts).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(response)
-}
-
-type Line = Result<Bytes, Error>;
-
-/// Sends the records of the store, and returns the sender if the export goes on.
-async fn send_store(
-    store: Arc<dyn Store>,
-    principal: String,
-    sender: mpsc::Sender<Line>,
-) -> Option<mpsc::Sender<Line>> {
-    let send = move || {
-        for line in lines(&*store, &principal) {
-            let is_end = line.is_err();
-            if sender.blocking_send(line).is_err() || is_end {
-                return None;
-            }
-        }
-        Some(sender)
-    };
-    tokio::task::spawn_blocking(send).await.ok().flatten()
 }
 
 /// A record of the log of a session.
@@ -121,15 +95,61 @@ struct ExportedRecord<'a> {
     record: RestLogRecord,
 }
 
-/// The export of the sessions of a principal.
-struct SessionExport {
-    sender: mpsc::Sender<Line>,
+/// An export. Its body ends early, as an incomplete one, after a failure.
+struct Export {
+    sender: mpsc::Sender<Result<Bytes, Error>>,
     /// Replaces secrets for a reader who is no party of the sessions.
     redactor: Option<Redactor>,
+    /// The lines that were not sent.
+    part: Vec<u8>,
 }
 
-impl SessionExport {
-    async fn send(mut self, gateway: &GatewayShared, principal: &str) -> Result<(), Error> {
+/// The reason for which an export ends early.
+enum ExportEnd {
+    /// The client has left, or has read nothing for `ServerOptions::stall_timeout`.
+    Closed,
+    Failed(Error),
+}
+
+impl From<Error> for ExportEnd {
+    fn from(error: Error) -> Self {
+        ExportEnd::Failed(error)
+    }
+}
+
+impl Export {
+    async fn send(mut self, gateway: &GatewayShared, principal: &str) {
+        let sent = async {
+            self.send_records(gateway, principal).await?;
+            self.send_sessions(gateway, principal).await?;
+            self.flush(0).await
+        };
+        let ended = sent.await;
+        if let Err(ExportEnd::Failed(error)) = ended {
+            tracing::error!(%error, "an export has ended early");
+            let _ = self.sender.send(Err(Error::Closed)).await;
+        }
+    }
+
+    /// Sends the records of the store. No thread waits while the client does not read.
+    async fn send_records(&mut self, gateway: &GatewayShared, principal: &str) -> Result<(), ExportEnd> {
+        let mut next = Some(ExportPosition::default());
+        while let Some(position) = next {
+            let (store, owner) = (gateway.store.clone(), principal.to_owned());
+            let read = move || {
+                let page = store.export(&owner, &position)?;
+                let lines: String = page.records.iter().map(|record| format!("{record}\n")).collect();
+                Ok::<_, Error>((lines, page.next))
+            };
+            let (lines, position) = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Closed)??;
+            self.part.extend_from_slice(lines.as_bytes());
+            self.flush(PART_BYTES / 2).await?;
+            next = position;
+        }
+        Ok(())
+    }
+
+    async fn send_sessions(&mut self, gateway: &GatewayShared, principal: &str) -> Result<(), ExportEnd> {
         for (_, agent) in gateway.all_hosted() {
             for session in agent.hub.sessions_of(&principal.into()).await? {
                 let mut follower = LogFollower {
@@ -138,33 +158,17 @@ impl SessionExport {
                     session: session.id.clone(),
                     position: 0,
                 };
-                self.line("session", &RestSession::of(&agent.hub, session)).await;
-                while let Some(records) = self.next(&mut follower).await? {
+                self.line("session", &RestSession::of(&agent.hub, session)).await?;
+                while let Some(records) = next(&mut follower).await? {
                     for record in records {
                         let Some(record) = RestLogRecord::read(&self.redacted(record)) else { continue };
                         let session_id = &follower.session;
-                        self.line("sessionRecord", &ExportedRecord { session_id, record }).await;
+                        self.line("sessionRecord", &ExportedRecord { session_id, record }).await?;
                     }
                 }
             }
         }
         Ok(())
-    }
-
-    /// Returns the next records of a log, and `None` at its end now.
-    async fn next(&self, follower: &mut LogFollower) -> Result<Option<Vec<LogRecord>>, Error> {
-        if self.sender.is_closed() {
-            return Ok(None);
-        }
-        match follower.next(Duration::ZERO).await {
-            Ok(records) => Ok(records.filter(|records| !records.is_empty())),
-            // It was erased meanwhile.
-            Err(Error::UnknownSession) => Ok(None),
-            Err(error) => {
-                let _ = self.sender.send(Err(Error::Closed)).await;
-                Err(error)
-            }
-        }
     }
 
     fn redacted(&mut self, mut record: LogRecord) -> LogRecord {
@@ -175,17 +179,30 @@ impl SessionExport {
         record
     }
 
-    /// Sends an object with one member.
-    async fn line(&self, kind: &str, value: &impl Serialize) {
-        let Ok(text) = serde_json::to_string(value) else { return };
-        let _ = self.sender.send(Ok(Bytes::from(format!("{{\"{kind}\":{text}}}\n")))).await;
+    /// Adds an object with one member.
+    async fn line(&mut self, kind: &str, value: &impl Serialize) -> Result<(), ExportEnd> {
+        let Ok(text) = serde_json::to_string(value) else { return Ok(()) };
+        self.part.extend_from_slice(format!("{{\"{kind}\":{text}}}\n").as_bytes());
+        self.flush(PART_BYTES).await
+    }
+
+    /// Sends the lines if they have more than `least` bytes.
+    async fn flush(&mut self, least: usize) -> Result<(), ExportEnd> {
+        if self.part.len() <= least {
+            return Ok(());
+        }
+        let part = Bytes::from(std::mem::take(&mut self.part));
+        self.sender.send(Ok(part)).await.map_err(|_| ExportEnd::Closed)
     }
 }
 
-fn lines<'a>(store: &'a dyn Store, principal: &str) -> Box<dyn Iterator<Item = Line> + 'a> {
-    match store.export(principal) {
-        Ok(records) => Box::new(records.map(|record| Ok(Bytes::from(format!("{}\n", record?))))),
-        Err(error) => Box::new(std::iter::once(Err(error.into()))),
+/// Returns the next records of a log, and `None` at its end now.
+async fn next(follower: &mut LogFollower) -> Result<Option<Vec<LogRecord>>, Error> {
+    match follower.next(Duration::ZERO).await {
+        Ok(records) => Ok(records.filter(|records| !records.is_empty())),
+        // It was erased meanwhile.
+        Err(Error::UnknownSession) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

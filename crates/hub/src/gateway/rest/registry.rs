@@ -15,6 +15,7 @@ use crate::gateway::rest::agents::{
     list,
 };
 use crate::gateway::rest::request::{JsonBody, OptionalBody, PathOf, QueryOf, RestCaller, RestReply};
+use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::values::{AgentTarget, RestId, RestUrl, conflict};
 
 /// The entry of an agent, as its program registers it.
@@ -64,7 +65,7 @@ pub struct RestHeartbeat {
 pub(crate) async fn list_registry(
     caller: RestCaller,
     QueryOf(filter): QueryOf<AgentFilter>,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
     list(caller, filter, true).await
 }
 

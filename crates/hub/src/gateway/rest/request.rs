@@ -276,17 +276,29 @@ impl RestReply {
     pub(crate) fn body(&self) -> &JsonText {
         &self.body
     }
+
+    /// Returns the bytes of the body.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        Bytes::from(self.body.into_string())
+    }
+
+    /// Creates the response without its body.
+    pub(crate) fn head(&self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::OK);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(location) = self.location.as_ref().and_then(|path| HeaderValue::try_from(path).ok()) {
+            headers.insert(LOCATION, location);
+        }
+        response
+    }
 }
 
 impl IntoResponse for RestReply {
     fn into_response(self) -> Response {
-        let mut response = Response::new(Body::from(self.body.as_str().to_owned()));
-        *response.status_mut() = StatusCode::from_u16(self.status).unwrap_or(StatusCode::OK);
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(location) = self.location.and_then(|path| HeaderValue::try_from(path).ok()) {
-            headers.insert(LOCATION, location);
-        }
+        let mut response = self.head();
+        *response.body_mut() = Body::from(self.into_bytes());
         response
     }
 }

@@ -103,9 +103,10 @@ pub(crate) async fn get_session_log(
     let (hub, session) = own_session(&caller, &session_id).await?;
     let after = filter.after.map_or(0, |after| after.0);
     let mut follower = LogFollower { hub, owner: session.owner, session: session.id, position: after };
+    let place = caller.rest.open_request(&caller.principal)?;
     if !accepts_events(&caller) {
         let limit = usize::try_from(filter.limit.0).unwrap_or(usize::MAX);
-        return page(&mut follower, limit).await.map(RestReply::into_response);
+        return Ok(place.until_sent(page(&mut follower, limit).await?).into_response());
     }
     follower.position = last.unwrap_or(after);
     let first = follower.next(Duration::ZERO).await.map_err(log_refusal)?;
@@ -113,7 +114,7 @@ pub(crate) async fn get_session_log(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let mut events = LogEvents {
-        _permit: caller.rest.open_request(&caller.principal)?,
+        _permit: place,
         closing: caller.gateway().closing.subscribe(),
         follower,
         waiting: VecDeque::new(),

@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::LogEntry;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
+use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::session_log::{LogFilter, PAGE_BYTES, log_refusal};
 use crate::gateway::rest::sessions::{SessionTarget, own_session};
 use crate::gateway::rest::values::{PageLimit, PageOffset, Pagination, RestNumber};
@@ -86,7 +87,8 @@ pub(crate) async fn get_session_view(
     caller: RestCaller,
     PathOf(SessionTarget { session_id }): PathOf<SessionTarget>,
     QueryOf(filter): QueryOf<SessionViewFilter>,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
+    let place = caller.rest.open_request(&caller.principal)?;
     let (hub, session) = own_session(&caller, &session_id).await?;
     let after = filter.after.map_or(0, |after| after.0);
     let key = ViewKey { owner: session.owner, session: session.id, after };
@@ -95,9 +97,22 @@ pub(crate) async fn get_session_view(
     let total = view.items.len() as u64;
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
     let taken = usize::try_from(limit).unwrap_or(usize::MAX);
-    let items = view.items.iter().skip(skipped).take(taken).cloned().collect();
+    let room = caller.gateway().store.settings().page_bytes;
+    let items = fitting(view.items.iter().skip(skipped).take(taken), room);
     let pagination = Pagination { offset, limit, total };
-    RestReply::ok(&RestSessionView { session_id, items, pagination, next: view.end, more: view.more, live })
+    let page = RestSessionView { session_id, items, pagination, next: view.end, more: view.more, live };
+    Ok(place.until_sent(RestReply::ok(&page)?))
+}
+
+/// Returns the first items, up to so many bytes. There is one if there is any.
+fn fitting<'a>(items: impl Iterator<Item = &'a JsonText>, room: usize) -> Vec<JsonText> {
+    let mut bytes = 0;
+    let fits = |item: &&JsonText| {
+        let is_first = bytes == 0;
+        bytes += item.as_str().len();
+        is_first || bytes <= room
+    };
+    items.take_while(fits).cloned().collect()
 }
 
 /// A line of a session for a reader.
@@ -138,7 +153,8 @@ pub(crate) async fn get_session_lines(
     caller: RestCaller,
     PathOf(SessionTarget { session_id }): PathOf<SessionTarget>,
     QueryOf(filter): QueryOf<LogFilter>,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
+    let place = caller.rest.open_request(&caller.principal)?;
     let (hub, session) = own_session(&caller, &session_id).await?;
     let mut next = filter.after.map_or(0, |after| after.0);
     let key = ViewKey { owner: session.owner, session: session.id, after: next };
@@ -152,7 +168,7 @@ pub(crate) async fn get_session_lines(
             lines.push(RestSessionLine { number: next, at, from: from.name().to_owned(), text });
         }
     }
-    RestReply::ok(&RestSessionLines { lines, next })
+    Ok(place.until_sent(RestReply::ok(&RestSessionLines { lines, next })?))
 }
 
 /// The views that were used last.
@@ -299,5 +315,18 @@ impl PartOfLog {
         };
         let panicked = |_| Refusal::new(RefusalCode::Internal, "the view could not be built");
         Ok(tokio::task::spawn_blocking(build).await.map_err(panicked)??)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_a_view_ends_before_its_bytes() {
+        let items = [1_000_u32, 2_000, 3_000].map(|number| JsonText::of(&number).unwrap());
+        let count = |room| fitting(items.iter(), room).len();
+        assert_eq!([0, 4, 7, 8, 11, 12].map(count), [1, 1, 1, 2, 2, 3]);
+        assert!(fitting([].iter(), 4).is_empty());
     }
 }

@@ -14,8 +14,8 @@ use duologue_rpc::raw_message::{member, member_text};
 use duologue_schema::envelope::TaskState;
 use duologue_schema::{Notification as _, SessionNotification};
 use duologue_store::{
-    JsonText, LogRecord, QuestionQuery, QuestionState, Store, StoreTopic, StoreWatch, StoredQuestion,
-    StoredTask, StoredTaskKey,
+    JsonText, LogRecord, QuestionQuery, QuestionState, Store, StorePage, StoreTopic, StoreWatch,
+    StoredQuestion, StoredTask, StoredTaskKey,
 };
 use duologue_transcript::Side;
 use futures_util::stream::unfold;
@@ -255,8 +255,12 @@ type TaskWithQuestions = (StoredTask, Vec<StoredQuestion>);
 fn read(store: &dyn Store, key: StoredTaskKey) -> duologue_store::Result<Option<TaskWithQuestions>> {
     let Some(task) = store.task(&key)? else { return Ok(None) };
     let mut query = QuestionQuery::default();
-    (query.task, query.limit) = (Some(key), u64::MAX);
-    Ok(Some((task, store.questions(&query)?.items)))
+    query.task = Some(key);
+    let questions = StorePage::all(|offset| {
+        query.offset = offset;
+        store.questions(&query)
+    })?;
+    Ok(Some((task, questions)))
 }
 
 /// The last state of a task that a client has received.

@@ -14,6 +14,7 @@ use crate::gateway::Refusal;
 use crate::gateway::rest::request::{
     JsonBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, repeated,
 };
+use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::tasks::{require_owner, visible_task};
 use crate::gateway::rest::values::{OwnerQuery, RestId, TaskTarget, conflict};
 use crate::input::QuestionDecision;
@@ -129,12 +130,14 @@ pub(crate) async fn get_input(
     caller: RestCaller,
     PathOf(target): PathOf<TaskTarget>,
     QueryOf(query): QueryOf<OwnerQuery>,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
+    let place = caller.rest.open_request(&caller.principal)?;
     let task = visible_task(&caller, target, query.owner).await?;
     let key = task.key;
     let task_id = key.task.clone();
     let open = caller.gateway().in_store(move |store| open_questions(store, key)).await?;
-    RestReply::ok(&RestTaskInput { task_id, questions: open.into_iter().map(RestQuestion::from).collect() })
+    let questions = open.into_iter().map(RestQuestion::from).collect();
+    Ok(place.until_sent(RestReply::ok(&RestTaskInput { task_id, questions })?))
 }
 
 fn open_questions(store: &dyn Store, key: StoredTaskKey) -> duologue_store::Result<Vec<StoredQuestion>> {

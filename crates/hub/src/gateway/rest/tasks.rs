@@ -15,6 +15,7 @@ use crate::gateway::rest::messages::stopping;
 use crate::gateway::rest::request::{
     JsonBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply,
 };
+use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::values::{
     AgentTarget, OwnerQuery, PageLimit, PageOffset, Pagination, RestFailure, RestId, RestMetadata,
     RestNumber, RestPriority, RestUrl, TaskTarget, unless_null,
@@ -431,7 +432,8 @@ pub(crate) async fn list_tasks(
     caller: RestCaller,
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(filter): QueryOf<TaskFilter>,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
+    let place = caller.rest.open_request(&caller.principal)?;
     let TaskFilter { owner, state, offset, limit } = filter;
     let page = list_visible(&caller, Action::Task, agent_id, owner, move |store, agent, owner| {
         let mut query = TaskQuery::default();
@@ -439,7 +441,7 @@ pub(crate) async fn list_tasks(
         (query.offset, query.limit, query.newest_first) = (offset.0, limit.0, true);
         store.tasks(&query)
     });
-    RestReply::ok(&task_list(page.await?))
+    Ok(place.until_sent(RestReply::ok(&task_list(page.await?))?))
 }
 
 /// Returns the list of a page.

@@ -224,7 +224,7 @@ impl<'de> Deserialize<'de> for PageLimit {
     }
 }
 
-/// The place of a page in its list.
+/// The place of a page in its list. A page of 4 MiB has fewer entries than `limit`. The next one begins behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Pagination)]
 #[non_exhaustive]

@@ -1,7 +1,11 @@
 //! Refusals of the framework, versions and limits.
 
+use duologue_store::{
+    JsonText, MessageSender, NewInboxMessage, RegisteredAgent, RegistrySource, StoreChange, StoreSettings,
+};
 use serde_json::json;
 
+use crate::remote_agents::until;
 use crate::rest::world::{ADMIN, ALICE, BOB, Call, RestWorld};
 
 #[tokio::test]
@@ -62,7 +66,8 @@ async fn limits_are_those_of_the_configuration() {
 
     let mut last = None;
     for _ in 0..40 {
-        let response = world.get(ALICE, "/agents").await;
+        // The place of the stream may be taken still.
+        let response = world.get(ALICE, "/agents/remote").await;
         if response.status == 429 {
             last = Some(response);
             break;
@@ -71,7 +76,7 @@ async fn limits_are_those_of_the_configuration() {
     let last = last.expect("a refusal within 40 requests");
     assert!(last.refused(429, "overloaded").contains("limits.requests_per_minute"));
     assert!(last.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
-    world.get(BOB, "/agents").await.expect(200);
+    world.get(BOB, "/agents/remote").await.expect(200);
     world.stop().await;
 }
 
@@ -92,4 +97,77 @@ async fn the_streams_of_a_principal_are_limited() {
     assert!(refused.contains("limits.principal_requests"), "{refused}");
     drop(streams);
     world.stop().await;
+}
+
+/// The text of a content of so many bytes.
+fn long_text(bytes: usize) -> JsonText {
+    JsonText::of(&"x".repeat(bytes)).unwrap()
+}
+
+/// Sends messages of 1 MB to the agent `remote`.
+async fn send_long(world: &RestWorld, count: usize) {
+    for number in 0..count {
+        let content = json!({"type": "notify", "content": "x".repeat(1_000_000)});
+        let message = json!({"messageId": format!("m{number}"), "message": content});
+        world.post(ALICE, "/agents/remote/messages", message).await.expect(202);
+    }
+}
+
+#[tokio::test]
+async fn a_page_ends_before_its_bytes() {
+    let world = RestWorld::with_remote("limits.body_bytes = 2000000").await;
+    send_long(&world, 6).await;
+    let messages = "/agents/remote/messages";
+    for (offset, count) in [(0, 4), (4, 2), (6, 0)] {
+        let page = world.get(ALICE, &format!("{messages}?offset={offset}&limit=100")).await.expect(200);
+        let pagination = json!({"offset": offset, "limit": 100, "total": 6});
+        assert_eq!((page["messages"].as_array().unwrap().len(), &page["pagination"]), (count, &pagination));
+    }
+    for number in 0..3 {
+        let id = format!("large-{number}");
+        let mut agent = RegisteredAgent::new(id, "alice", RegistrySource::Rest, "https://example.com");
+        agent.card =
+            JsonText::of(&json!({"description": "x".repeat(StoreSettings::default().page_bytes / 2)}))
+                .unwrap();
+        world.apply(StoreChange::PutAgent(agent)).await;
+    }
+    let page = world.get(ADMIN, "/registry/agents?limit=100").await.expect(200);
+    assert_eq!((page["agents"].as_array().unwrap().len(), &page["pagination"]["total"]), (1, &json!(4)));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_page_counts_until_its_response_ends() {
+    let world = RestWorld::with_remote("[limits]\nprincipal_requests = 1\nbody_bytes = 2000000").await;
+    send_long(&world, 4).await;
+    let call = || Call::new("GET", "/agents/remote/messages").key(ALICE);
+    let mut unread = world.open_narrow(&call()).await;
+    unread.until("HTTP/1.1 200").await;
+    let refused = world.send(&call()).await.refused(429, "overloaded");
+    assert!(refused.contains("limits.principal_requests"), "{refused}");
+    drop(unread);
+    until(async || (world.send(&call()).await.status == 200).then_some(())).await;
+    world.stop().await;
+}
+
+/// One thread reads the store, so an export that keeps it would stop everything.
+#[test]
+fn an_export_that_nobody_reads_stops_nothing_else() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let world = RestWorld::with_remote("").await;
+        for number in 0..100 {
+            let sender = MessageSender::new("alice", "alice");
+            let message = NewInboxMessage::new("remote", format!("m{number}"), sender, long_text(300_000));
+            world.apply(StoreChange::Enqueue(message)).await;
+        }
+        let mut unread = world.open_narrow(&Call::new("GET", "/principals/alice/data").key(ALICE)).await;
+        unread.until("\"message\"").await;
+        world.get(ALICE, "/agents").await.expect(200);
+        assert_eq!(world.get("", "/ready").await.text, "ready");
+        assert_eq!(world.gateway.drain(std::time::Duration::from_secs(1)).await, 0);
+        world.stop().await;
+        drop(unread);
+    });
 }

@@ -10,7 +10,7 @@ use duologue_test_support::in_time;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -227,7 +227,17 @@ impl RestWorld {
 
     /// Sends a request whose response is read in parts.
     pub(crate) async fn open(&self, call: &Call) -> OpenResponse {
-        let mut socket = TcpStream::connect(self.address).await.unwrap();
+        self.open_on(TcpStream::connect(self.address).await.unwrap(), call).await
+    }
+
+    /// As [`open`](Self::open), on a connection that takes little beyond what is read.
+    pub(crate) async fn open_narrow(&self, call: &Call) -> OpenResponse {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        self.open_on(socket.connect(self.address).await.unwrap(), call).await
+    }
+
+    async fn open_on(&self, mut socket: TcpStream, call: &Call) -> OpenResponse {
         let mut head = format!("{} {} HTTP/1.1\r\nhost: {}\r\n", call.method, call.path, self.address);
         for (name, value) in &call.headers {
             head.push_str(&format!("{name}: {value}\r\n"));

@@ -9,6 +9,7 @@ use super::writer::{ChangeStep, CountedList, OpenChange};
 use crate::error::Error;
 use crate::tables::agents::{AgentQuery, RegisteredAgent, RegistryStatus};
 use crate::tables::batch::ChangeOutcome;
+use crate::tables::settings::PageRoom;
 use crate::tables::values::StorePage;
 use crate::tables::watch::StoreTopic;
 
@@ -41,7 +42,7 @@ pub(super) fn get(database: &Connection, id: &str) -> rusqlite::Result<Option<Re
 pub(super) fn list(
     database: &Connection,
     query: &AgentQuery,
-    limit: u64,
+    room: PageRoom,
 ) -> rusqlite::Result<StorePage<RegisteredAgent>> {
     Filter::default()
         .with("id IN (SELECT agent FROM agent_names WHERE kind = 0 AND name = ?)", query.capability.clone())
@@ -51,7 +52,7 @@ pub(super) fn list(
         .with("status = ?", query.status.map(|it| status::name(it).to_owned()))
         .with("owner = ?", query.owner.clone())
         .with("source = ?", query.source.map(|it| source::name(it).to_owned()))
-        .page(database, (COLUMNS, "agents", "id"), (query.offset, limit), read)
+        .page(database, (COLUMNS, "agents", "id"), (query.offset, room), read)
 }
 
 pub(super) fn put(change: &mut OpenChange<'_>, agent: &RegisteredAgent) -> ChangeStep<ChangeOutcome> {

@@ -1,17 +1,15 @@
 //! The end of records: erasure and export of the data of a principal, and retention.
 
-use std::collections::VecDeque;
-
-use rusqlite::{Connection, Row};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value as Json};
 
-use super::rows::{from_micros, int, uint};
+use super::rows::{from_micros, int, invalid, text_bytes, uint};
 use super::writer::{ChangeStep, OpenChange};
-use super::{SqliteStore, agents, messages, outbox, principals, tasks};
-use crate::error::Result;
+use super::{agents, messages, outbox, principals, tasks};
 use crate::tables::batch::ChangeOutcome;
-use crate::tables::store::SweepTimes;
+use crate::tables::store::{ExportPage, ExportPosition, SweepTimes};
 use crate::tables::watch::StoreTopic;
 
 /// The condition for the agents of a principal. Those of a configuration stay, with what all principals have sent them.
@@ -140,134 +138,102 @@ pub(super) fn next_sweep(database: &Connection) -> rusqlite::Result<SweepTimes> 
     })
 }
 
-/// Reads the data of a principal in pages.
-pub(super) struct StoreExporter<'a> {
-    store: &'a SqliteStore,
-    principal: String,
-    /// The next source, and the last row of it that was read.
-    source: usize,
-    after: i64,
-    page: VecDeque<Value>,
-    has_failed: bool,
+/// The bytes of text before which a page of an export ends, and its most records.
+const EXPORT_BYTES: usize = 1 << 20;
+const EXPORT_RECORDS: i64 = 256;
+
+/// Reads a page of the data of a principal.
+pub(super) fn export(
+    database: &Connection,
+    principal: &str,
+    position: &ExportPosition,
+) -> rusqlite::Result<ExportPage> {
+    let Some(source) = SOURCES.get(position.source) else { return Ok(ExportPage::default()) };
+    let (records, last) = source(database, principal, position.after.as_ref())?;
+    let next = match last {
+        Some(last) => ExportPosition { source: position.source, after: Some(last) },
+        None => ExportPosition { source: position.source + 1, after: None },
+    };
+    Ok(ExportPage { records, next: (next.source < SOURCES.len()).then_some(next) })
 }
 
-/// Reads a page of a table behind a row.
-type ReadPage = fn(&Connection, &str, i64) -> rusqlite::Result<Vec<(i64, Value)>>;
+/// The columns that order the rows of a source.
+struct ExportKey {
+    /// Two columns, the last of the row.
+    columns: &'static str,
+    /// The condition for the rows behind ?2 and ?3.
+    behind: &'static str,
+    order: &'static str,
+    is_text: bool,
+}
 
-const PAGE: i64 = 64;
+const SEQ: ExportKey = ExportKey { columns: "seq, NULL", behind: "seq > ?2", order: "seq", is_text: false };
+const ID: ExportKey = ExportKey { columns: "id, NULL", behind: "id > ?2", order: "id", is_text: false };
+const NAME: ExportKey = ExportKey { columns: "id, NULL", behind: "id > ?2", order: "id", is_text: true };
+const SCOPED: ExportKey = ExportKey {
+    columns: "scope, key",
+    behind: "(scope, key) > (?2, ?3)",
+    order: "scope, key",
+    is_text: true,
+};
+
+/// The records of a page, and its last row if more can follow in the source.
+type SourcePage = (Vec<Json>, Option<(Value, Value)>);
+
+/// Reads a page of a source behind a row.
+type ReadPage = fn(&Connection, &str, Option<&(Value, Value)>) -> rusqlite::Result<SourcePage>;
 
 fn read_page<T: Serialize>(
     database: &Connection,
-    (name, sql): (&str, &str),
-    (principal, after): (&str, i64),
+    (name, columns, from): (&str, &str, &str),
+    key: &ExportKey,
+    (principal, after): (&str, Option<&(Value, Value)>),
     read: fn(&Row<'_>) -> rusqlite::Result<T>,
-) -> rusqlite::Result<Vec<(i64, Value)>> {
-    let mut statement = database.prepare_cached(sql)?;
-    let rows = statement.query_map((principal, after, PAGE), |row| {
-        let value = serde_json::to_value(read(row)?).map_err(|error| super::rows::invalid(0, error))?;
-        let number = row.get("number")?;
-        Ok((number, Value::Object(Map::from_iter([(name.to_owned(), value)]))))
-    })?;
-    rows.collect()
+) -> rusqlite::Result<SourcePage> {
+    let ExportKey { columns: keys, behind, order, is_text } = key;
+    let text = format!("SELECT {columns}, {keys} FROM {from} AND {behind} ORDER BY {order} LIMIT ?4");
+    let mut statement = database.prepare_cached(&text)?;
+    let key_column = statement.column_count() - 2;
+    let first = if *is_text { Value::Text(String::new()) } else { Value::Integer(i64::MIN) };
+    let first = (first, Value::Text(String::new()));
+    let (one, other) = after.unwrap_or(&first);
+    let mut rows = statement.query(params![principal, one, other, EXPORT_RECORDS])?;
+    let (mut records, mut bytes, mut last) = (Vec::new(), 0, None);
+    while let Some(row) = rows.next()? {
+        bytes += text_bytes(row)?;
+        if bytes > EXPORT_BYTES && !records.is_empty() {
+            return Ok((records, last));
+        }
+        let value = serde_json::to_value(read(row)?).map_err(|error| invalid(0, error))?;
+        records.push(Json::Object(Map::from_iter([(name.to_owned(), value)])));
+        last = Some((row.get(key_column)?, row.get(key_column + 1)?));
+    }
+    Ok(if records.len() < EXPORT_RECORDS as usize { (records, None) } else { (records, last) })
 }
 
-/// Declares the sources of an export. The column `number` orders the rows.
+/// Declares the sources of an export.
 macro_rules! sources {
-    ($($name:literal: $columns:expr, $from:expr, $number:literal, $read:path;)*) => {
+    ($($name:literal: $columns:expr, $from:expr, $key:ident, $read:path;)*) => {
         const SOURCES: &[ReadPage] = &[$(|database, principal, after| {
-            let sql = format!(
-                concat!("SELECT {}, ", $number, " AS number FROM {} AND ", $number, " > ?2 ORDER BY ", $number, " LIMIT ?3"),
-                $columns,
-                $from
-            );
-            read_page(database, ($name, &sql), (principal, after), $read)
+            read_page(database, ($name, $columns, $from), &$key, (principal, after), $read)
         }),*];
     };
 }
 
 sources! {
-    "message": messages::COLUMNS,
-        concat!("messages WHERE (", own_messages!(), ")"), "seq", messages::read;
-    "task": tasks::COLUMNS, "tasks WHERE owner = ?1", "seq", tasks::read;
-    "question": tasks::QUESTION, "questions WHERE owner = ?1", "seq", tasks::read_question;
-    "delivery": outbox::COLUMNS, "outbox WHERE principal = ?1", "id", outbox::read;
-}
-
-/// Reads the records that are few or have no number: the principal, its agents and keys.
-fn others(database: &Connection, principal: &str) -> rusqlite::Result<Vec<(i64, Value)>> {
-    let mut page = Vec::new();
-    let mut add = |name: &str, value: std::result::Result<Value, serde_json::Error>| {
-        let value = value.map_err(|error| super::rows::invalid(0, error))?;
-        page.push((0, Value::Object(Map::from_iter([(name.to_owned(), value)]))));
-        Ok::<_, rusqlite::Error>(())
-    };
-    if let Some(principal) = principals::get(database, principal)? {
-        add("principal", serde_json::to_value(principal))?;
-    }
-    let sql = format!("SELECT {} FROM agents WHERE {} ORDER BY id", agents::COLUMNS, own_agents!());
-    let mut statement = database.prepare_cached(&sql)?;
-    for agent in statement.query_map([principal], agents::read)? {
-        add("agent", serde_json::to_value(agent?))?;
-    }
-    let sql = format!("SELECT {} FROM seen WHERE principal = ?1 ORDER BY scope, key", principals::SEEN);
-    let mut statement = database.prepare_cached(&sql)?;
-    for seen in statement.query_map([principal], principals::read_seen)? {
-        add("key", serde_json::to_value(seen?))?;
-    }
-    Ok(page)
-}
-
-impl<'a> StoreExporter<'a> {
-    pub(super) fn new(store: &'a SqliteStore, principal: &str) -> Self {
-        StoreExporter {
-            store,
-            principal: principal.into(),
-            source: 0,
-            after: i64::MIN,
-            page: VecDeque::new(),
-            has_failed: false,
-        }
-    }
-
-    /// Reads the next page, or returns false at the end.
-    fn read(&mut self) -> Result<bool> {
-        let (principal, after) = (&self.principal, self.after);
-        let page = match self.source.checked_sub(1).map(|source| SOURCES.get(source)) {
-            None => self.store.read(|database| others(database, principal))?,
-            Some(Some(source)) => self.store.read(|database| source(database, principal, after))?,
-            Some(None) => return Ok(false),
-        };
-        if self.source == 0 || page.len() < PAGE as usize {
-            (self.source, self.after) = (self.source + 1, i64::MIN);
-        } else if let Some((last, _)) = page.last() {
-            self.after = *last;
-        }
-        self.page.extend(page.into_iter().map(|(_, value)| value));
-        Ok(true)
-    }
-}
-
-impl Iterator for StoreExporter<'_> {
-    type Item = Result<Value>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.page.is_empty() && !self.has_failed {
-            match self.read() {
-                Ok(true) => {}
-                Ok(false) => return None,
-                Err(error) => {
-                    self.has_failed = true;
-                    return Some(Err(error));
-                }
-            }
-        }
-        self.page.pop_front().map(Ok)
-    }
+    "principal": principals::COLUMNS, "principals WHERE id = ?1", NAME, principals::read;
+    "agent": agents::COLUMNS, concat!("agents WHERE ", own_agents!()), NAME, agents::read;
+    "key": principals::SEEN, "seen WHERE principal = ?1", SCOPED, principals::read_seen;
+    "message": messages::COLUMNS, concat!("messages WHERE (", own_messages!(), ")"), SEQ, messages::read;
+    "task": tasks::COLUMNS, "tasks WHERE owner = ?1", SEQ, tasks::read;
+    "question": tasks::QUESTION, "questions WHERE owner = ?1", SEQ, tasks::read_question;
+    "delivery": outbox::COLUMNS, "outbox WHERE principal = ?1", ID, outbox::read;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::SqliteStore;
     use crate::tables::settings::StoreSettings;
 
     #[test]

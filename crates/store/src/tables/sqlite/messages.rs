@@ -13,6 +13,7 @@ use crate::tables::batch::ChangeOutcome;
 use crate::tables::messages::{
     InboxKey, MessageQuery, MessageSender, MessageState, NewInboxMessage, StoredMessage,
 };
+use crate::tables::settings::PageRoom;
 use crate::tables::store::SweepReport;
 use crate::tables::tasks::TaskFailure;
 use crate::tables::values::{Claim, Claimed, JsonText, LeaseKind, LeaseToken, StorePage};
@@ -77,7 +78,7 @@ pub(super) fn get(database: &Connection, key: &InboxKey) -> rusqlite::Result<Opt
 pub(super) fn list(
     database: &Connection,
     query: &MessageQuery,
-    limit: u64,
+    room: PageRoom,
 ) -> rusqlite::Result<StorePage<StoredMessage>> {
     let state = query.state.map(|state| match state {
         MessageState::Ready => "state = 0 AND lease IS NULL",
@@ -92,7 +93,7 @@ pub(super) fn list(
         .with("grp = ?", query.group.clone())
         .with("correlation = ?", query.correlation_id.clone())
         .only(state)
-        .page(database, (COLUMNS, "messages", "seq"), (query.offset, limit), read)
+        .page(database, (COLUMNS, "messages", "seq"), (query.offset, room), read)
 }
 
 /// True if an earlier message of the group has not ended. The groups of different principals have nothing in common.
@@ -171,9 +172,7 @@ pub(super) fn claim(
 ) -> ChangeStep<Claimed<StoredMessage>> {
     change.time = claim.time;
     QUEUE.end_lapsed(change, |change, row| lapse(change, row, TaskFailure::WORKER_LOST).map(drop))?;
-    let entries = QUEUE.claim(change, agent, claim, read, expire)?;
-    let next_due = if entries.len() < claim.max { QUEUE.next_due(change, agent)? } else { None };
-    Ok(Claimed { entries, next_due })
+    QUEUE.claim(change, agent, claim, read, expire)
 }
 
 /// The agent, the principal and the group of a message that has changed.

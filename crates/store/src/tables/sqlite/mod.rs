@@ -30,7 +30,7 @@ use super::outbox::{OutboxEntry, OutboxQuery};
 use super::principals::{SeenAnswer, SeenKey, StoredPrincipal};
 use super::settings::StoreSettings;
 use super::statistics::StoreStatistics;
-use super::store::{Store, StoreExport, SweepReport, SweepTimes};
+use super::store::{ExportPage, ExportPosition, Store, SweepReport, SweepTimes};
 use super::tasks::{QuestionQuery, StoredQuestion, StoredTask, StoredTaskKey, TaskQuery};
 use super::values::{Claim, Claimed, StorePage, StoreTime};
 use super::watch::{StoreSignals, StoreTopic, StoreWatch};
@@ -299,8 +299,8 @@ impl Store for SqliteStore {
         self.read(|database| principals::list(database, offset, self.settings.page(limit)))
     }
 
-    fn export(&self, principal: &str) -> Result<StoreExport<'_>> {
-        Ok(Box::new(erase::StoreExporter::new(self, principal)))
+    fn export(&self, principal: &str, position: &ExportPosition) -> Result<ExportPage> {
+        self.read(|database| erase::export(database, principal, position))
     }
 
     fn statistics(&self) -> Result<StoreStatistics> {

@@ -12,6 +12,7 @@ use super::writer::{ChangeStep, CountedList, OpenChange, QueueBounds};
 use crate::error::Error;
 use crate::tables::batch::ChangeOutcome;
 use crate::tables::outbox::{NewDelivery, OutboxEntry, OutboxQuery};
+use crate::tables::settings::PageRoom;
 use crate::tables::store::SweepReport;
 use crate::tables::values::{Claim, Claimed, LeaseKind, LeaseToken, Leased, StorePage};
 use crate::tables::watch::StoreTopic;
@@ -48,13 +49,13 @@ pub(super) fn get(database: &Connection, id: u64) -> rusqlite::Result<Option<Out
 pub(super) fn list(
     database: &Connection,
     query: &OutboxQuery,
-    limit: u64,
+    room: PageRoom,
 ) -> rusqlite::Result<StorePage<OutboxEntry>> {
     Filter::default()
         .with("principal = ?", query.principal.clone())
         .with("stream = ?", query.stream.clone())
         .with("state = ?", query.state.map(|state| outbox_state::name(state).to_owned()))
-        .page(database, (COLUMNS, "outbox", "id"), (query.offset, limit), read)
+        .page(database, (COLUMNS, "outbox", "id"), (query.offset, room), read)
 }
 
 pub(super) fn stream_end(database: &Connection, stream: &str) -> rusqlite::Result<Option<u64>> {

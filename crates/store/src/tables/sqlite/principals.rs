@@ -7,12 +7,13 @@ use super::writer::{ChangeStep, CountedList, OpenChange, Stop};
 use crate::error::Error;
 use crate::tables::batch::ChangeOutcome;
 use crate::tables::principals::{SeenAnswer, SeenId, SeenKey, StoredPrincipal};
+use crate::tables::settings::PageRoom;
 use crate::tables::store::SweepReport;
 use crate::tables::values::{JsonText, StorePage};
 
-const COLUMNS: &str = "id, roles, key_hash, webhook_secret, disabled, created, expires";
+pub(super) const COLUMNS: &str = "id, roles, key_hash, webhook_secret, disabled, created, expires";
 
-fn read(row: &Row<'_>) -> rusqlite::Result<StoredPrincipal> {
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<StoredPrincipal> {
     Ok(StoredPrincipal {
         id: row.get(0)?,
         roles: parsed(row, 1)?,
@@ -37,9 +38,9 @@ pub(super) fn by_key(database: &Connection, hash: &[u8; 32]) -> rusqlite::Result
 pub(super) fn list(
     database: &Connection,
     offset: u64,
-    limit: u64,
+    room: PageRoom,
 ) -> rusqlite::Result<StorePage<StoredPrincipal>> {
-    Filter::default().page(database, (COLUMNS, "principals", "id"), (offset, limit), read)
+    Filter::default().page(database, (COLUMNS, "principals", "id"), (offset, room), read)
 }
 
 pub(super) fn put(change: &mut OpenChange<'_>, principal: &StoredPrincipal) -> ChangeStep<ChangeOutcome> {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension as _, Row, params};
 
-use super::rows::from_micros;
+use super::rows::{from_micros, text_bytes};
 use super::writer::{ChangeStep, OpenChange, QueueBounds};
 use crate::error::Error;
 use crate::tables::batch::ChangeOutcome;
-use crate::tables::values::{Claim, LeaseKind, LeaseToken, Leased};
+use crate::tables::values::{Claim, Claimed, LeaseKind, LeaseToken, Leased};
 use crate::tables::watch::StoreTopic;
 
 /// The band of a row as an expression.
@@ -113,16 +113,16 @@ impl QueueSql {
         claim: &Claim,
         read: fn(&Row<'_>) -> rusqlite::Result<T>,
         expire: fn(&mut OpenChange<'_>, i64) -> ChangeStep<()>,
-    ) -> ChangeStep<Vec<Leased<T>>> {
+    ) -> ChangeStep<Claimed<T>> {
         self.promote(change)?;
         let max = claim.max.min(usize::try_from(change.settings.page_entries).unwrap_or(usize::MAX));
         let (wall, end) = (change.wall(), change.after(claim.lease));
         let mut place = *change.turns().place(self.kind, agent);
         let mut heads: [Option<BandHeads>; 4] = Default::default();
-        let mut claimed = Vec::new();
+        let (mut claimed, mut bytes) = (Vec::new(), 0);
         let database = change.database;
         let mut lease = database.prepare_cached(self.lease)?;
-        'claims: while claimed.len() < max {
+        'claims: while claimed.len() < max && bytes < change.settings.page_bytes {
             let first = place;
             for turn in first..first + TURNS.len() {
                 let Some((band, heads)) = TURNS
@@ -151,7 +151,9 @@ impl QueueSql {
                 };
                 let Some(row) = row else { continue };
                 let secret = change.lease_secret();
-                let entry = lease.query_row(params![row, secret, end, claim.worker], read)?;
+                let read = |row: &Row<'_>| Ok((text_bytes(row)?, read(row)?));
+                let (length, entry) = lease.query_row(params![row, secret, end, claim.worker], read)?;
+                bytes += length;
                 claimed.push(Leased { entry, lease: LeaseToken { kind: self.kind, entry: row, secret } });
                 place = (turn + 1) % TURNS.len();
                 continue 'claims;
@@ -163,7 +165,14 @@ impl QueueSql {
             QueueBounds::lower(&mut change.bounds(self.kind).lease_end, end);
             change.wake(StoreTopic::Sweep);
         }
-        Ok(claimed)
+        let next_due = if claimed.len() >= claim.max {
+            None
+        } else if bytes >= change.settings.page_bytes {
+            Some(from_micros(change.now()))
+        } else {
+            self.next_due(change, agent)?
+        };
+        Ok(Claimed { entries: claimed, next_due })
     }
 
     fn heads(
@@ -192,7 +201,7 @@ impl QueueSql {
     }
 
     /// Returns the next time at which a row of an agent is due.
-    pub(super) fn next_due(&self, change: &mut OpenChange<'_>, agent: &str) -> ChangeStep<Option<Duration>> {
+    fn next_due(&self, change: &mut OpenChange<'_>, agent: &str) -> ChangeStep<Option<Duration>> {
         let QueueBounds { lease_end, delay_end } = *change.bounds(self.kind);
         if lease_end.is_none() && delay_end.is_none() {
             return Ok(None);

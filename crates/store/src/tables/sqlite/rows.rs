@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use rusqlite::types::{Type, Value};
+use rusqlite::types::{Type, Value, ValueRef};
 use rusqlite::{Connection, Row, params_from_iter};
 
+use crate::tables::settings::PageRoom;
 use crate::tables::values::{JsonText, StorePage};
 
 pub(super) fn int(value: u64) -> i64 {
@@ -92,6 +93,17 @@ names! {
     question_state: QuestionState { Open = "open", Answered = "answered", Withdrawn = "withdrawn" }
 }
 
+/// Returns the bytes of the texts of a row.
+pub(super) fn text_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
+    let columns = row.as_ref().column_count();
+    (0..columns).try_fold(0, |bytes, column| {
+        Ok(match row.get_ref(column)? {
+            ValueRef::Text(text) | ValueRef::Blob(text) => bytes + text.len(),
+            _ => bytes,
+        })
+    })
+}
+
 /// The conditions of a list, with their values.
 #[derive(Default)]
 pub(super) struct Filter {
@@ -115,12 +127,12 @@ impl Filter {
         self
     }
 
-    /// Reads a page of a table.
+    /// Reads a page of a table. What is beyond the page is not read.
     pub(super) fn page<T>(
         self,
         database: &Connection,
         (columns, table, order): (&str, &str, &str),
-        (offset, limit): (u64, u64),
+        (offset, room): (u64, PageRoom),
         read: fn(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<StorePage<T>> {
         let Filter { conditions, mut values } = self;
@@ -133,9 +145,17 @@ impl Filter {
         let mut count = snapshot.prepare_cached(&format!("SELECT count(*) FROM {table} {conditions}"))?;
         let total = count.query_row(params_from_iter(&values), |row| number(row, 0))?;
         let text = format!("SELECT {columns} FROM {table} {conditions} ORDER BY {order} LIMIT ? OFFSET ?");
-        values.extend([int(limit).into(), int(offset).into()]);
+        values.extend([int(room.entries).into(), int(offset).into()]);
         let mut statement = snapshot.prepare_cached(&text)?;
-        let items = statement.query_map(params_from_iter(&values), read)?.collect::<rusqlite::Result<_>>()?;
-        Ok(StorePage { items, offset, limit, total })
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        let mut rows = statement.query(params_from_iter(&values))?;
+        while let Some(row) = rows.next()? {
+            bytes += text_bytes(row)?;
+            if bytes > room.bytes && !items.is_empty() {
+                break;
+            }
+            items.push(read(row)?);
+        }
+        Ok(StorePage { items, offset, limit: room.entries, total })
     }
 }

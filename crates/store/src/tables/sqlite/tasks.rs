@@ -13,6 +13,7 @@ use super::writer::{ChangeStep, CountedList, OpenChange};
 use crate::error::Error;
 use crate::tables::batch::ChangeOutcome;
 use crate::tables::messages::MessageSender;
+use crate::tables::settings::PageRoom;
 use crate::tables::store::SweepReport;
 use crate::tables::tasks::{
     NewQuestion, NewTask, QuestionQuery, QuestionState, StoredQuestion, StoredTask, StoredTaskKey,
@@ -93,7 +94,7 @@ fn by_row(change: &OpenChange<'_>, row: i64) -> rusqlite::Result<StoredTask> {
 pub(super) fn list(
     database: &Connection,
     query: &TaskQuery,
-    limit: u64,
+    room: PageRoom,
 ) -> rusqlite::Result<StorePage<StoredTask>> {
     let flag = |value: Option<bool>, yes, no| value.map(|value| if value { yes } else { no });
     let due = "ended = 1 AND callback IS NOT NULL AND callback_queued = 0";
@@ -109,7 +110,7 @@ pub(super) fn list(
         .page(
             database,
             (COLUMNS, "tasks", if query.newest_first { "seq DESC" } else { "seq" }),
-            (query.offset, limit),
+            (query.offset, room),
             read,
         )
 }
@@ -201,13 +202,11 @@ pub(super) fn claim(
         }
         Ok(())
     })?;
-    let entries = QUEUE.claim(change, agent, claim, read, |change, row| {
+    QUEUE.claim(change, agent, claim, read, |change, row| {
         let key = expire(change, row)?;
         change.report_ended(key);
         Ok(())
-    })?;
-    let next_due = if entries.len() < claim.max { QUEUE.next_due(change, agent)? } else { None };
-    Ok(Claimed { entries, next_due })
+    })
 }
 
 /// Returns the row of a valid lease.
@@ -524,7 +523,7 @@ pub(super) fn question(
 pub(super) fn questions(
     database: &Connection,
     query: &QuestionQuery,
-    limit: u64,
+    room: PageRoom,
 ) -> rusqlite::Result<StorePage<StoredQuestion>> {
     let task = query.task.as_ref();
     Filter::default()
@@ -534,7 +533,7 @@ pub(super) fn questions(
         .with("owner = ?", query.owner.clone())
         .with("agent = ?", query.agent.clone())
         .with("state = ?", query.state.map(|state| question_state::name(state).to_owned()))
-        .page(database, (QUESTION, "questions", "seq"), (query.offset, limit), read_question)
+        .page(database, (QUESTION, "questions", "seq"), (query.offset, room), read_question)
 }
 
 fn question_name(task: &StoredTaskKey, question: &str) -> String {

@@ -18,6 +18,7 @@ on_each_store!(
     a_dead_letter_is_sent_again_as_the_newest,
     an_expired_message_is_not_delivered,
     lists_have_filters_pages_and_totals,
+    a_page_and_a_claim_end_before_their_bytes,
     a_message_is_removed_unless_a_worker_has_it,
 );
 
@@ -180,6 +181,35 @@ fn lists_have_filters_pages_and_totals(store: &dyn Store) {
     query.limit = u64::MAX;
     let page = store.messages(&query).expect("a page");
     assert_eq!((page.total, page.limit), (0, 1000));
+}
+
+fn a_page_and_a_claim_end_before_their_bytes(store: &dyn Store) {
+    let size = store.settings().page_bytes * 2 / 5;
+    for number in 0..5 {
+        let mut long = message(&format!("m{number}"));
+        long.content = json(&format!("\"{}\"", "x".repeat(size)));
+        enqueue(store, [long]);
+    }
+    let (mut query, mut pages) = (MessageQuery::default(), Vec::new());
+    loop {
+        let page = store.messages(&query).expect("a page");
+        assert_eq!((page.limit, page.total), (100, 5));
+        if page.items.is_empty() {
+            break;
+        }
+        query.offset += page.items.len() as u64;
+        pages.push(page.items.into_iter().map(|message| message.id).collect::<Vec<_>>());
+    }
+    assert_eq!(pages, [vec!["m0", "m1"], vec!["m2", "m3"], vec!["m4"]]);
+    let claimed = store.claim_messages(AGENT, &claim_at(1, 100)).expect("claimed");
+    assert_eq!(
+        (claimed.entries.len(), claimed.next_due),
+        (3, Some(Duration::from_secs(1))),
+        "more are due now"
+    );
+    let claimed = store.claim_messages(AGENT, &claim_at(1, 100)).expect("claimed");
+    assert_eq!(claimed.entries.len(), 2);
+    assert!(claimed.next_due > Some(Duration::from_secs(1)), "the end of a lease");
 }
 
 fn a_message_is_removed_unless_a_worker_has_it(store: &dyn Store) {

@@ -2,9 +2,9 @@
 
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
-    AgentQuery, ChangeOutcome, Error, MessageQuery, MessageSender, NewQuestion, OutboxQuery, OutboxState,
-    QuestionQuery, RegisteredAgent, RegistrySource, RegistryStatus, SeenId, SeenKey, Store, StoreChange,
-    StoredPrincipal, TaskQuery,
+    AgentQuery, ChangeOutcome, Error, ExportPosition, MessageQuery, MessageSender, NewQuestion, OutboxQuery,
+    OutboxState, QuestionQuery, RegisteredAgent, RegistrySource, RegistryStatus, SeenId, SeenKey, Store,
+    StoreChange, StoredPrincipal, TaskQuery,
 };
 
 use super::{
@@ -18,6 +18,7 @@ on_each_store!(
     silent_agents_are_marked_offline,
     principals_are_found_by_their_key,
     the_data_of_a_principal_is_exported_and_erased,
+    a_page_of_an_export_ends_before_a_mib,
     what_has_ended_is_purged,
     statistics_count_what_is_there,
 );
@@ -138,6 +139,17 @@ fn principals_are_found_by_their_key(store: &dyn Store) {
     assert_eq!(store.principal("bob").expect("read"), None);
 }
 
+/// Returns the pages of an export.
+fn export(store: &dyn Store, principal: &str) -> Vec<Vec<serde_json::Value>> {
+    let (mut pages, mut next) = (Vec::new(), Some(ExportPosition::default()));
+    while let Some(position) = next {
+        let page = store.export(principal, &position).expect("a page");
+        pages.push(page.records);
+        next = page.next;
+    }
+    pages
+}
+
 /// Adds data of a principal, with messages to and from another one.
 fn add_data(store: &dyn Store, owner: &str, other_agent: &str) {
     let mut principal = StoredPrincipal::new(owner);
@@ -176,9 +188,7 @@ fn the_data_of_a_principal_is_exported_and_erased(store: &dyn Store) {
             it
         }],
     );
-    let export = |principal: &str| -> Vec<serde_json::Value> {
-        store.export(principal).expect("an export").map(|record| record.expect("a record")).collect()
-    };
+    let export = |principal: &str| export(store, principal).concat();
     let alice = export("alice");
     let count = |kind: &str| alice.iter().filter(|record| record.get(kind).is_some()).count();
     let kinds = ["principal", "agent", "key", "message", "task", "question", "delivery"];
@@ -198,6 +208,24 @@ fn the_data_of_a_principal_is_exported_and_erased(store: &dyn Store) {
     let claim = super::claim_at(1, 9);
     let next = store.claim_messages("bob-agent", &claim).expect("claimed").entries;
     assert_eq!(super::ids(&next), ["bob-0"]);
+}
+
+fn a_page_of_an_export_ends_before_a_mib(store: &dyn Store) {
+    let text = json(&format!("\"{}\"", "x".repeat(400_000)));
+    let mut all = Vec::new();
+    for number in 0..5 {
+        let mut sent = message(&format!("m{number}"));
+        sent.content = text.clone();
+        all.push(sent);
+        let seen = SeenId::new(SeenKey::new(OWNER, "s", format!("k{number}")), b"d", u64::MAX);
+        change(store, StoreChange::Remember(seen.response(text.clone())));
+        let mut entry = agent(&format!("a{number}"), OWNER);
+        entry.card = text.clone();
+        change(store, StoreChange::PutAgent(entry));
+    }
+    enqueue(store, all);
+    let pages: Vec<_> = export(store, OWNER).iter().map(Vec::len).filter(|count| *count > 0).collect();
+    assert_eq!(pages, [2, 2, 1, 2, 2, 1, 2, 2, 1], "agents, keys and messages");
 }
 
 fn what_has_ended_is_purged(store: &dyn Store) {

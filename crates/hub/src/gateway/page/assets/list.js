@@ -91,7 +91,7 @@ export class ChunkList {
     this.pages.delete(chunk);
     this.pages.set(chunk, page);
     page.isOld = false;
-    const loading = this.load(chunk * CHUNK, CHUNK).then(
+    const loading = this.loadChunk(chunk).then(
       (answer) => {
         if (this.isClosed) return;
         page.items = answer.items;
@@ -113,6 +113,20 @@ export class ChunkList {
     page.done = page.isLoading;
     this.running.add(page.done);
     return page.isLoading;
+  }
+
+  /** Loads a chunk. A page of the server can have fewer entries than its limit. */
+  async loadChunk(chunk) {
+    const first = chunk * CHUNK;
+    const answer = await this.load(first, CHUNK);
+    let missing = Math.min(CHUNK, answer.total - first) - answer.items.length;
+    while (missing > 0 && answer.items.length) {
+      const { items } = await this.load(first + answer.items.length, missing);
+      if (!items.length) break;
+      answer.items.push(...items);
+      missing -= items.length;
+    }
+    return answer;
   }
 
   /** Forgets the pages that were not used for the longest time. */
