@@ -31,6 +31,7 @@ pub(crate) use self::session_records::{behind_damage, for_each_record, leave_out
 #[cfg(feature = "gateway")]
 pub(crate) use self::settings::DISK_BYTES;
 pub use self::settings::{AgentCommand, HubSettings, ProcessEvent, ProcessObserver};
+#[cfg(feature = "gateway")]
 use crate::abilities::AdvertisedAbilities;
 use crate::announced_id::AnnouncedId;
 use crate::asking_client::AskingClient;

@@ -1,5 +1,7 @@
 //! Agents that call agents through the hub. The agents are processes of this program and know the SDK alone.
 
+mod routed_dialogues;
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -30,8 +30,6 @@ mod receiver;
 mod remote_agents;
 #[cfg(feature = "gateway")]
 mod rest;
-#[cfg(feature = "gateway")]
-mod routed_dialogues;
 mod scenarios;
 mod shared;
 mod simulation;

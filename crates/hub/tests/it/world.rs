@@ -62,7 +62,7 @@ pub(crate) struct World {
     synced: usize,
     wants_sync: bool,
     agent: SimulatedAgent,
-    /// What the last process wrote and nobody has read.
+    /// The lines that the last process wrote and nobody has read.
     late: Vec<Value>,
     places: Places,
     starting: Option<bool>,

@@ -123,8 +123,7 @@ impl Sink<SocketMessage> for ConfirmingSink<'_> {
 
 /// Sends this many frames that are there. Returns what happened.
 async fn send_ready_frames(count: usize, lost_after: usize) -> (Vec<SocketEvent>, SocketEnd) {
-    let mut options = ServerOptions::default();
-    options.window_bytes = 64 * BATCH;
+    let options = ServerOptions { window_bytes: 64 * BATCH, ..ServerOptions::default() };
     let connection = WrittenConnection(RemoteConnectionId::new("c".to_owned()));
     let session = SocketSession {
         connection: &connection,

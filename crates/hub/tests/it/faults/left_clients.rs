@@ -126,7 +126,7 @@ async fn a_client_that_opens_its_session_again_in_a_turn_has_each_frame_once() {
             } else if message["params"]["update"]["sessionUpdate"] == "user_message_chunk" {
                 before = Some(std::mem::take(&mut text));
             } else {
-                text += &agent_text(&message);
+                text += agent_text(&message);
             }
         }
         let mut other = RawClient::new(&hub);
@@ -136,7 +136,7 @@ async fn a_client_that_opens_its_session_again_in_a_turn_has_each_frame_once() {
         let mut message = json!(null);
         while message["id"] != 1 {
             message = other.next().await;
-            expected += &agent_text(&message);
+            expected += agent_text(&message);
         }
         let same = text.bytes().zip(expected.bytes()).take_while(|(a, b)| a == b).count();
         assert!(text == expected && text.contains("3999"), "{} bytes of {} are alike", same, expected.len());

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 /// The places of the clients, and the one in which the next process opens the session.
 pub(super) struct Places {
-    /// What a hub passes to the next process. It follows the actions of the owner alone.
+    /// The params that a hub passes to the next process. They follow the actions of the owner alone.
     params: Value,
-    /// What that has to be. It follows the messages of the clients alone.
+    /// The params that are right. They follow the messages of the clients alone.
     expected: Value,
     /// The places with which clients have loaded the session.
     given: HashMap<ClientKey, Value>,

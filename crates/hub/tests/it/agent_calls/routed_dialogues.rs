@@ -122,7 +122,7 @@ fn agents(ids: &[&str], validity: &str) -> String {
             trust = "shared"
             cwd = "work"
             keys = [{keys}]
-            command = [{program:?}, "--exact", "routed_dialogues::agent_process", "--nocapture"]
+            command = [{program:?}, "--exact", "agent_calls::routed_dialogues::agent_process", "--nocapture"]
             env = {{ {AGENT} = "{id}" }}
             "#
         )

@@ -1,0 +1,67 @@
+//! Tests of the configuration.
+
+use duologue_schema::{PermissionOption, ToolCallUpdate};
+
+use super::*;
+
+#[test]
+fn a_rule_or_role_without_effect_is_refused() {
+    let agent = "[[agents]]\nid = \"writer\"\ncommand = [\"a\"]\ntrust = \"shared\"\n";
+    let principal = |role: &str| {
+        let key = "0".repeat(64);
+        format!("[[principals]]\nid = \"p\"\nagent = \"polls\"\nkey_sha256 = {key:?}\nroles = [{role:?}]\n")
+    };
+    let rule = |agent: &str, action: &str| {
+        format!("[[rules]]\nrole = \"user\"\nactions = [{action:?}]\nagents = [{agent:?}]\n")
+    };
+    for (role, agent_of_rule, action, fault) in [
+        ("user", "writer", "task", ""),
+        ("user", "polls", "task", ""),
+        ("admin", "*", "operate", ""),
+        ("usr", "writer", "task", "\"p\" has the role \"usr\""),
+        ("user", "witer", "task", "names the agent \"witer\""),
+        ("user", "writer", "act", "has the action `act`"),
+    ] {
+        let text = format!("{agent}{}{}", principal(role), rule(agent_of_rule, action));
+        let config: GatewayConfig = toml::from_str(&text).unwrap();
+        let refused = config.check().err().unwrap_or_default();
+        assert!(refused.contains(fault) && refused.is_empty() == fault.is_empty(), "{text}: {refused}");
+    }
+}
+
+#[test]
+fn questions_are_answered_with_one_option_for_this_time() {
+    use PermissionOptionKind::{AllowOnce, RejectAlways, RejectOnce};
+    let question = |options: &[(&'static str, PermissionOptionKind)]| {
+        let options = options.iter().map(|(id, kind)| PermissionOption::new(*id, "", kind.clone()));
+        RequestPermissionRequest::new("s", ToolCallUpdate::new("t"), options.collect::<Vec<_>>())
+    };
+    let cancelled = Some(RequestPermissionOutcome::Cancelled);
+    let usual = question(&[("y", AllowOnce), ("n", RejectOnce), ("never", RejectAlways)]);
+    assert_eq!(WorkQuestions::Ask.answer(&usual), None);
+    for (questions, id) in [(WorkQuestions::Reject, "n"), (WorkQuestions::Allow, "y")] {
+        assert_eq!(questions.answer(&usual), Some(RequestPermissionOutcome::selected(id)));
+    }
+    let always = question(&[("never", RejectAlways)]);
+    let several = question(&[("a", AllowOnce), ("b", AllowOnce)]);
+    let twice = question(&[("a", AllowOnce), ("a", RejectAlways)]);
+    assert_eq!(WorkQuestions::Reject.answer(&always), cancelled);
+    assert_eq!(WorkQuestions::Allow.answer(&several), cancelled);
+    assert_eq!(WorkQuestions::Allow.answer(&twice), cancelled);
+}
+
+#[test]
+fn an_agent_is_shown_without_the_values_of_its_environment() {
+    let text = "id = \"a\"\ncommand = [\"a\"]\nenv = { TOKEN = \"swordfish\" }";
+    let shown = format!("{:?}", toml::from_str::<AgentConfig>(text).unwrap());
+    assert!(shown.contains("TOKEN") && !shown.contains("swordfish"), "{shown}");
+}
+
+#[test]
+fn a_principal_is_shown_without_its_secret() {
+    let text = "id = \"alice\"\nkey_sha256 = \"0123\"\nwebhook_secret = \"swordfish\"";
+    let principal: PrincipalConfig = toml::from_str(text).unwrap();
+    let shown = format!("{principal:?}");
+    assert!(shown.contains("alice"), "{shown}");
+    assert!(!shown.contains("swordfish") && !shown.contains("0123"), "{shown}");
+}
