@@ -37,7 +37,7 @@ use crate::session_task::ClientRole;
 pub(crate) const DIALOGUE: &str = "dialogue";
 /// The time in which an agent confirms a message. Its sender sends it again after that.
 const RECEIPT: Duration = Duration::from_secs(30);
-/// The time between a termination and the end of the sessions, in which an `error` message can follow.
+/// The time between a termination, or the end of the server, and that of the dialogue. An `error` message can follow.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// A message of an agent, and the place for the response to it.
@@ -176,8 +176,20 @@ impl DialogueWork {
         metadata["duologue"]["session"].as_str().map(str::to_owned)
     }
 
-    /// Opens the way to the agent that has begun the dialogue. `work` is the session of its recipient.
+    /// Opens the way to the agent that has begun the dialogue, unless the server ends. `work` is the session of its recipient.
     pub(crate) async fn begin(
+        gateway: &Arc<GatewayShared>,
+        task: &StoredTask,
+        work: &mut WorkSession,
+        channel: RelayChannel,
+    ) -> Result<Self, WorkEnd> {
+        tokio::select! {
+            begun = DialogueWork::open(gateway, task, work, channel) => begun,
+            end = server_ends(gateway) => Err(failed("unreachable", end.why, false)),
+        }
+    }
+
+    async fn open(
         gateway: &Arc<GatewayShared>,
         task: &StoredTask,
         work: &mut WorkSession,
@@ -215,10 +227,12 @@ impl DialogueWork {
         let is_remote = work.is_remote;
         let is_terminated = terminated.subscribe();
         let mut ending = is_terminated.clone();
+        let server = gateway.clone();
         let relay = async move {
             let ended = tokio::select! {
                 end = forth.pass(of_caller) => Some(end),
                 end = back.pass(relayed) => Some(end),
+                end = server_ends(&server) => Some(end),
                 () = async { let _ = ending.wait_for(|is_over| *is_over).await; sleep(ENDING).await } => None,
             };
             caller.connection.close().await;
@@ -404,6 +418,13 @@ impl RelayWay {
         );
         Err(rpc_error(&EnvelopeErrorCode::NotAuthorized, why))
     }
+}
+
+/// Waits until the server ends. The sessions end with it, and no message shows that to a relay which waits for one.
+async fn server_ends(gateway: &GatewayShared) -> RelayEnd {
+    let _ = gateway.closing.subscribe().wait_for(|closing| *closing).await;
+    sleep(ENDING).await;
+    RelayEnd { why: "the server ends".to_owned(), is_lost: true }
 }
 
 /// Returns the text of a refusal after which the same message would be refused again.

@@ -51,6 +51,12 @@ impl Agent for Party {
         let answer = match command {
             "buy" => buy(&peer, rest).await.unwrap_or_else(|error| error.to_string()),
             "raw" => raw(&peer, rest).await,
+            "hold" => {
+                let options = DialogueOptions::new().id(rest);
+                let dialogue = peer.dialogue_with("agent://details", options).unwrap();
+                dialogue.request("What is its price?").await.unwrap();
+                std::future::pending().await
+            }
             _ => panic!("unknown command {text:?}"),
         };
         turn.message().push(answer).await?;
@@ -233,4 +239,18 @@ async fn a_key_counts_as_its_owner_publishes_it() {
         assert_eq!(text, expected, "{validity}");
         world.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_dialogue_does_not_hold_up_the_end_of_the_server() {
+    let ids = ["buyer", "details"];
+    let world = RestWorld::start(&format!("{}{}", agents(&ids, ""), rule(&ids))).await;
+    let task = json!({"task": {"type": "test", "parameters": {"prompt": "hold d1"}}});
+    world.post(ALICE, "/agents/buyer/tasks", &task).await.expect(202);
+    until(async || {
+        let found = world.get(ADMIN, "/agents/details/tasks/d1").await;
+        Some(()).filter(|()| found.status == 200 && found.json()["sessionId"].is_string())
+    })
+    .await;
+    world.stop().await;
 }
