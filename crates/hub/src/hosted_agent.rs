@@ -106,6 +106,8 @@ pub(crate) struct HostedAgent {
     pub(crate) renamed: Option<RenamedAgent>,
     /// The schemes that were advertised to the agent.
     pub(crate) schemes: AdvertisedAbilities,
+    /// The number of the last login of its hub that the process knows.
+    pub(crate) login: u64,
     /// The time for the response to a request of the hub.
     limit: Duration,
     /// Dropped to end a process that does not read. Absent for a lane.
@@ -151,6 +153,7 @@ impl HostedAgent {
             early_bytes: 0,
             renamed: None,
             schemes: AdvertisedAbilities::default(),
+            login: 0,
             limit,
             link: Some(link),
             process,
@@ -171,6 +174,7 @@ impl HostedAgent {
             early_bytes: 0,
             renamed: None,
             schemes,
+            login: 0,
             limit,
             link: None,
             process: pump,

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::disk::DiskUse;
-use self::introductions::Introductions;
+use self::introductions::{Introductions, Login};
 use self::session_records::{append, opening_records, report_index, restore, with_id};
 pub(crate) use self::session_records::{behind_damage, for_each_record, leave_out, read_behind_damage};
 #[cfg(feature = "gateway")]
@@ -66,8 +66,7 @@ pub(crate) struct HubShared {
     attachments: AtomicU64,
     pub(crate) finishing: FinishingRequests,
     introductions: Introductions,
-    /// The params of the last login. Some agents keep a login in memory, so it is repeated in each new process.
-    login: Mutex<Option<Box<RawValue>>>,
+    login: Mutex<Login>,
     shared_agent: SharedAgent,
     announced_id: AnnouncedId,
     /// The places of requests that belong to no session.

@@ -15,6 +15,15 @@ use crate::hosted_agent::HostedAgent;
 use crate::hub::settings::AgentLaunch;
 use crate::hub::{HubSettings, HubShared};
 
+/// The login that is repeated in each new process, because some agents keep it in memory.
+#[derive(Debug, Default)]
+pub(super) struct Login {
+    /// The params of the last one, unless a logout followed it.
+    params: Option<Box<RawValue>>,
+    /// The number of logins and logouts so far.
+    number: u64,
+}
+
 /// The introductions of processes, and a process that no session uses yet.
 #[derive(Debug, Default)]
 pub(super) struct Introductions {
@@ -63,7 +72,10 @@ impl HubShared {
         let spare = self.introductions.spare.try_lock().ok();
         let mut spare =
             spare.and_then(|mut spare| spare.agent.take_if(|spare| spare.agent.schemes == schemes));
-        let (mut agent, introduction) = match spare.take_if(|spare| spare.agent.is_running()) {
+        // A client can log in while a process is started for another one.
+        let login = self.login.lock_unpoisoned().number;
+        let is_usable = |spare: &mut SpareAgent| spare.agent.login == login && spare.agent.is_running();
+        let (mut agent, introduction) = match spare.take_if(is_usable) {
             Some(spare) => (spare.agent, spare.introduction),
             None => self.start_new_agent(schemes).await?,
         };
@@ -96,10 +108,11 @@ impl HubShared {
         let (mut agent, introduction) = self.start_agent(client.abilities.schemes()).await?;
         let result = agent.request_of_user(method, &params, Some(client), cancelled).await?;
         agent.drop_early();
-        match method {
-            AuthenticateRequest::METHOD => *self.login.lock_unpoisoned() = params.map(RawValue::to_owned),
-            LogoutRequest::METHOD => *self.login.lock_unpoisoned() = None,
-            _ => {}
+        if matches!(method, AuthenticateRequest::METHOD | LogoutRequest::METHOD) {
+            let mut login = self.login.lock_unpoisoned();
+            login.number += 1;
+            agent.login = login.number;
+            login.params = params.filter(|_| method == AuthenticateRequest::METHOD).map(RawValue::to_owned);
         }
         if let Ok(mut spare) = self.introductions.spare.try_lock() {
             self.keep(&mut spare, agent, introduction);
@@ -205,7 +218,11 @@ impl HubShared {
             AgentLaunch::Remote(remote) => remote.start(*agent_timeout, closing).await?,
         };
         let introduction = agent.initialize(self.settings.client_files, schemes).await?;
-        let login = self.login.lock_unpoisoned().clone();
+        let login = {
+            let login = self.login.lock_unpoisoned();
+            agent.login = login.number;
+            login.params.clone()
+        };
         if let Some(login) = login {
             match agent.request(AuthenticateRequest::METHOD, &login, None).await {
                 // The agent says so again when a session needs the login.

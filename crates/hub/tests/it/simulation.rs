@@ -3,6 +3,7 @@
 #[path = "../../../rpc/src/simulation/campaign.rs"]
 #[allow(dead_code, reason = "shared with the simulation of the peer")]
 mod campaign;
+mod logins;
 
 use campaign::{Campaign, EventCounts};
 
