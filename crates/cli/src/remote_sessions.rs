@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use duologue_http::{ConnectOptions, connect as open};
 use duologue_proxy::{PathMap, Side};
-use duologue_rpc::raw_message::{call_line, is_of_transport, response_line};
+use duologue_rpc::raw_message::{call_frame, is_of_transport, response_frame};
 use duologue_rpc::{Limits, Lock as _, Malformed, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
@@ -48,7 +48,7 @@ pub(crate) use self::stderr_log::end_log;
 use self::stderr_log::log;
 use messages::{
     QuestionContent, check_id, is_question, key, opens_session, position, refuse, request_id_of,
-    root_session_of, session_of, set_meta, value, with_fresh, with_fresh_option, without_end,
+    root_session_of, session_of, set_meta, value, with_fresh, with_fresh_option,
 };
 
 /// The settings of a relay.
@@ -447,7 +447,7 @@ impl Book {
                         kept = json!({"protocolVersion": 1});
                     }
                     client_files::remove_capabilities(&mut kept);
-                    let line = call_line(Some(&raw), &method, &kept).map(without_end);
+                    let line = call_frame(Some(&raw), &method, &kept);
                     masked = Some(line.map_err(|error| RefusedLine::silent(error.to_string()))?);
                 }
                 if method == PromptRequest::METHOD && self.settings.fresh {
@@ -531,8 +531,8 @@ impl Book {
                     let unreadable = unreadable(&outcome);
                     let own_id = request.id.clone();
                     self.answered(request, result);
-                    let lost = lost.and_then(|error| response_line(own_id.get(), Err(&error)).ok());
-                    let line = lost.map_or(line, without_end);
+                    let lost = lost.and_then(|error| response_frame(own_id.get(), Err(&error)).ok());
+                    let line = lost.unwrap_or(line);
                     if may_have_logins && !self.settings.allows_files {
                         let masked = match unreadable {
                             Some(error) => Err(error),
@@ -540,7 +540,7 @@ impl Book {
                         };
                         return match masked {
                             Ok(masked) => Some(masked),
-                            Err(error) => response_line(own_id.get(), Err(&error)).ok().map(without_end),
+                            Err(error) => response_frame(own_id.get(), Err(&error)).ok(),
                         };
                     }
                     return Some(line);
@@ -730,7 +730,7 @@ impl Book {
         let notice = |text: String| {
             let update = SessionUpdate::agent_message(text);
             let notice = SessionNotification::new(SessionId::from(id), update);
-            call_line(None, SessionNotification::METHOD, &notice).ok().map(without_end)
+            call_frame(None, SessionNotification::METHOD, &notice).ok()
         };
         let mut running = Vec::new();
         match resumed {
@@ -772,8 +772,7 @@ impl Book {
         let lost = self.pending.extract_if(|key, request| is_lost(key, request));
         let error = RpcError::internal("the connection to the server was lost before it answered; retry");
         let error = error.data(Json::from(json!({"code": "interrupted", "retryable": true})));
-        lost.filter_map(|(_, request)| response_line(request.id.get(), Err(&error)).ok().map(without_end))
-            .collect()
+        lost.filter_map(|(_, request)| response_frame(request.id.get(), Err(&error)).ok()).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use duologue_rpc::raw_message::call_line;
+use duologue_rpc::raw_message::call_frame;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -188,9 +188,7 @@ impl fmt::Display for RemoteConnectionId {
 /// Writes a notification of the transport.
 pub(crate) fn notification<P: Serialize>(method: &str, params: &P) -> Bytes {
     // These params are strings and numbers, so encoding cannot fail.
-    let mut line = call_line(None, method, params).unwrap_or_default();
-    line.pop();
-    Bytes::from(line)
+    Bytes::from(call_frame(None, method, params).unwrap_or_default())
 }
 
 /// Reads the params of a message of the transport.

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use duologue_rpc::raw_message::{call_line, member, splice};
+use duologue_rpc::raw_message::{call_frame, member, splice};
 use duologue_rpc::{Lock as _, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, CreateElicitationRequest, Error as RpcError, Notification as _, RequestId,
@@ -93,8 +93,7 @@ impl AskingClient {
 
     fn send<P: serde::Serialize + ?Sized>(&self, id: Option<&str>, method: &str, params: &P) {
         let id = id.and_then(|id| to_raw_value(id).ok());
-        if let Ok(mut line) = call_line(id.as_deref(), method, params) {
-            line.pop();
+        if let Ok(line) = call_frame(id.as_deref(), method, params) {
             // A client that has left needs nothing more.
             let _ = self.output.send(line);
         }

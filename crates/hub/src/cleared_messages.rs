@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
-use duologue_rpc::raw_message::{call_line, member, member_text, splice};
+use duologue_rpc::raw_message::{call_frame, member, member_text, splice};
 use duologue_schema::{
     ContentChunk, MessageClear, Notification as _, SessionId, SessionNotification, SessionUpdate,
 };
@@ -289,9 +289,7 @@ pub(crate) fn separator(frame: &[u8], message: Option<String>) -> Option<Vec<u8>
         StreamKind::Thought => SessionUpdate::AgentThoughtChunk(chunk),
     };
     let params = SessionNotification::new(SessionId::from(update.session.into_owned()), chunk);
-    let mut line = call_line(None, SessionNotification::METHOD, &params).ok()?;
-    line.pop();
-    Some(line)
+    call_frame(None, SessionNotification::METHOD, &params).ok()
 }
 
 /// Returns a chunk with another id of its message.

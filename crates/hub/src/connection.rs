@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_rpc::raw_message::{is_similar_name, response_line};
+use duologue_rpc::raw_message::{is_similar_name, response_frame};
 use duologue_rpc::{Limits, LineBuffer, Malformed, RpcMessage, Transport};
 use duologue_schema::{
     AuthMethod, AuthenticateRequest, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
@@ -669,13 +669,8 @@ impl ClientConnection {
 }
 
 async fn respond(output: &ClientOutput, id: &RequestId, outcome: Result<&RawValue, &RpcError>) {
-    let line = match response_line(id.token(), outcome) {
-        Ok(mut line) => {
-            line.pop();
-            line
-        }
-        Err(error) => error_response(id.token(), &RpcError::internal(error.to_string())),
-    };
+    let line = response_frame(id.token(), outcome)
+        .unwrap_or_else(|error| error_response(id.token(), &RpcError::internal(error.to_string())));
     output.send(line).await;
 }
 

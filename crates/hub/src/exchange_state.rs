@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
-use duologue_rpc::raw_message::{call_line, member, member_text};
+use duologue_rpc::raw_message::{call_frame, member, member_text};
 use duologue_schema::dialogue::DialogueRequest;
 use duologue_schema::envelope::{
     Delegate, DelegationOutcome, Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind,
@@ -128,7 +128,7 @@ impl OpenDelegation {
         let error = EnvelopeError::of(EnvelopeErrorCode::Unreachable, reason);
         let envelope = Envelope::new(format!("{session}:{position}"), "", "", self.ts, error);
         let params = EnvelopeParams::new(Some(session.clone()), envelope.reference(self.id.as_str()));
-        call_line(None, EnvelopeError::METHOD, &params)
+        call_frame(None, EnvelopeError::METHOD, &params)
     }
 }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use duologue_client::{AgentExited, AgentProcess, Command, Pipes};
-use duologue_rpc::raw_message::{call_line, response_line};
+use duologue_rpc::raw_message::{call_frame, response_frame};
 use duologue_rpc::{Limits, LineBuffer, Lock as _, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, Error as RpcError, InitializeRequest, InitializeResponse, Notification as _,
@@ -352,8 +352,7 @@ impl HostedAgent {
     ) -> Result<Option<Box<RawValue>>, Error> {
         // The requests of sessions have numbers.
         let id = to_raw_value(&format!("hub:{method}")).map_err(Error::Encode)?;
-        let mut line = call_line(Some(&id), method, params).map_err(Error::Encode)?;
-        line.pop();
+        let line = call_frame(Some(&id), method, params).map_err(Error::Encode)?;
         if !self.send(line) {
             return Err(self.end_before_answer(method).await);
         }
@@ -371,10 +370,8 @@ impl HostedAgent {
                 Some(Ok((question, bytes, outcome))) = asked.join_next(), if !asked.is_empty() => {
                     asked_bytes -= bytes;
                     let outcome: Result<Box<RawValue>, RpcError> = outcome;
-                    let line = response_line(RequestId::token(&question), outcome.as_deref());
-                    let mut line = line.map_err(Error::Encode)?;
-                    line.pop();
-                    self.send(line);
+                    let line = response_frame(RequestId::token(&question), outcome.as_deref());
+                    self.send(line.map_err(Error::Encode)?);
                     timeout.as_mut().reset(Instant::now() + limit.unwrap_or_default());
                     continue;
                 }
@@ -430,8 +427,7 @@ impl HostedAgent {
     /// Sends `$/cancel_request` for a request. Returns false if the agent has ended.
     fn cancel(&mut self, id: &RawValue) -> Result<bool, Error> {
         let params = json!({ "requestId": id });
-        let mut line = call_line(None, CancelRequestNotification::METHOD, &params).map_err(Error::Encode)?;
-        line.pop();
+        let line = call_frame(None, CancelRequestNotification::METHOD, &params).map_err(Error::Encode)?;
         Ok(self.send(line))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use duologue_rpc::RpcMessage;
-use duologue_rpc::raw_message::{beginning, call_line};
+use duologue_rpc::raw_message::{beginning, call_frame};
 use duologue_schema::{
     AvailableCommandsUpdate, ChildSession, CompactionSummaryChunk, CompactionUpdate, ContentBlock,
     ContentChunk, Conversation, ConversationEntry, InterSessionMessage, MessageId, MessageKind,
@@ -101,9 +101,7 @@ pub(crate) fn damage_notice(damaged: u64) -> SessionUpdate {
 /// Returns the frame of an update without its line end.
 pub(crate) fn update_line(session: &SessionId, update: SessionUpdate) -> Result<Vec<u8>, Error> {
     let params = SessionNotification::new(session.clone(), update);
-    let mut line = call_line(None, SessionNotification::METHOD, &params).map_err(Error::Encode)?;
-    line.pop();
-    Ok(line)
+    call_frame(None, SessionNotification::METHOD, &params).map_err(Error::Encode)
 }
 
 fn apply(loaded: &mut LoadedConversation, session: &SessionId, entry: &LogEntry<'_>) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use duologue_rpc::raw_message::{
-    call_line, is_similar_name, member, member_text, response_line, similar_members,
+    call_frame, is_similar_name, member, member_text, response_frame, similar_members,
 };
 use duologue_rpc::{Limits, ResponseOutcome, RpcMessage};
 use duologue_schema::{
@@ -178,15 +178,9 @@ fn without_member(id: &RawValue, result: &RawValue) -> Vec<u8> {
     let members = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(result.get());
     let line = members.and_then(|mut members| {
         members.retain(|key, _| !is_similar_name(key, LOGINS));
-        response_line(id.get(), Ok(&*to_raw_value(&members)?))
+        response_frame(id.get(), Ok(&*to_raw_value(&members)?))
     });
-    match line {
-        Ok(mut line) => {
-            line.pop();
-            line
-        }
-        Err(error) => error_response(id.get(), &RpcError::internal(error.to_string())),
-    }
+    line.unwrap_or_else(|error| error_response(id.get(), &RpcError::internal(error.to_string())))
 }
 
 /// Returns an error for a response that is too long, or a notice for a notification of a session. A request of an agent
@@ -202,9 +196,7 @@ fn shortened(line: &[u8], error: RpcError) -> Option<Vec<u8>> {
     let session = session.filter(|_| id.is_none())?.into_owned();
     let text = format!("[A part of this session is left out: {}.]", error.message);
     let notice = SessionNotification::new(SessionId::from(session), SessionUpdate::agent_message(text));
-    let mut line = call_line(None, SessionNotification::METHOD, &notice).ok()?;
-    line.pop();
-    Some(line)
+    call_frame(None, SessionNotification::METHOD, &notice).ok()
 }
 
 /// Creates a sender, and the future that writes until the output is not open any more. The future belongs to the task of the

@@ -544,7 +544,7 @@ fn raw(text: &str) -> Option<Box<RawValue>> {
 /// Returns a line that this program wrote as JSON.
 fn raw_line(line: serde_json::Result<Vec<u8>>) -> Option<Box<RawValue>> {
     let line = line.inspect_err(|error| tracing::error!(%error, "a message could not be written")).ok()?;
-    raw(std::str::from_utf8(&line).ok()?.trim_end())
+    raw(std::str::from_utf8(&line).ok()?)
 }
 
 fn client_lost() -> RpcError {

@@ -3,7 +3,7 @@
 //! The log is the only source: a client that reads it again from a position receives the same frames.
 
 use duologue_rpc::RpcMessage;
-use duologue_rpc::raw_message::{call_line, member, splice};
+use duologue_rpc::raw_message::{call_frame, member, splice};
 use duologue_schema::{
     CancelRequestNotification, Error as RpcError, Json, Notification as _, OtherTurnNotification, RequestId,
     SessionId,
@@ -223,9 +223,7 @@ fn withdrawal_of_session(session: &SessionId, position: u64) -> Option<Vec<u8>> 
 /// Returns the notification that the turn of another client begins or ends.
 fn other_turn(session: &SessionId, running: bool) -> Option<Vec<u8>> {
     let turn = OtherTurnNotification::new(session.clone(), running);
-    let mut line = call_line(None, OtherTurnNotification::METHOD, &turn).ok()?;
-    line.pop();
-    Some(line)
+    call_frame(None, OtherTurnNotification::METHOD, &turn).ok()
 }
 
 /// Appends the content of a prompt as messages of the user, for the clients that did not send it.

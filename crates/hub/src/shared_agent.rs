@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use duologue_rpc::raw_message::{call_line, member, member_text, response_line, splice, text};
+use duologue_rpc::raw_message::{call_frame, member, member_text, response_frame, splice, text};
 use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, CloseSessionRequest, Error as RpcError, InitializeRequest,
@@ -401,22 +401,19 @@ impl Router {
         let mut lines = Vec::new();
         let error = RpcError::request_cancelled();
         let open = self.requests.extract_if(|_, lane| *lane == number);
-        lines.extend(open.map(|(id, _)| response_line(&id, Err(&error))));
+        lines.extend(open.map(|(id, _)| response_frame(&id, Err(&error))));
         self.sessions.retain(|_, lane| *lane != number);
         self.children.retain(|child| self.sessions.contains_key(child));
         if let Some(session) = session {
             let cancel = CancelNotification::new(SessionId::from(session.clone()));
-            lines.push(call_line(None, CancelNotification::METHOD, &cancel));
+            lines.push(call_frame(None, CancelNotification::METHOD, &cancel));
             if self.can_close {
                 let id = to_raw_value(&format!("hub:{}", CloseSessionRequest::METHOD));
                 let params = json!({ "sessionId": session });
-                lines.push(id.and_then(|id| call_line(Some(&id), CloseSessionRequest::METHOD, &params)));
+                lines.push(id.and_then(|id| call_frame(Some(&id), CloseSessionRequest::METHOD, &params)));
             }
         }
-        lines.into_iter().flatten().all(|mut line| {
-            line.pop();
-            self.agent.send(line)
-        })
+        lines.into_iter().flatten().all(|line| self.agent.send(line))
     }
 }
 

@@ -156,8 +156,12 @@ fn encode<P: Serialize + ?Sized>(line: &Line<'_, P>) -> serde_json::Result<Vec<u
     let mut bytes = serde_json::to_vec(line)?;
     // Only a raw value can contain line breaks. They are white space there, because a JSON string escapes them.
     bytes.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
-    bytes.push(b'\n');
     Ok(bytes)
+}
+
+fn ended(mut line: Vec<u8>) -> Vec<u8> {
+    line.push(b'\n');
+    line
 }
 
 /// Writes a request, or a notification without an id. The line ends with a line feed.
@@ -166,6 +170,19 @@ fn encode<P: Serialize + ?Sized>(line: &Line<'_, P>) -> serde_json::Result<Vec<u
 ///
 /// If `params` cannot be serialized.
 pub fn call_line<P: Serialize + ?Sized>(
+    id: Option<&RawValue>,
+    method: &str,
+    params: &P,
+) -> serde_json::Result<Vec<u8>> {
+    call_frame(id, method, params).map(ended)
+}
+
+/// Writes a request, or a notification without an id, as a line without its end.
+///
+/// # Errors
+///
+/// If `params` cannot be serialized.
+pub fn call_frame<P: Serialize + ?Sized>(
     id: Option<&RawValue>,
     method: &str,
     params: &P,
@@ -186,6 +203,15 @@ pub fn call_line<P: Serialize + ?Sized>(
 ///
 /// If `id` is not JSON.
 pub fn response_line(id: &str, outcome: Result<&RawValue, &RpcError>) -> serde_json::Result<Vec<u8>> {
+    response_frame(id, outcome).map(ended)
+}
+
+/// Writes a response as a line without its end. `id` is a JSON token.
+///
+/// # Errors
+///
+/// If `id` is not JSON.
+pub fn response_frame(id: &str, outcome: Result<&RawValue, &RpcError>) -> serde_json::Result<Vec<u8>> {
     let id: &RawValue = serde_json::from_str(id)?;
     encode(&Line::<()> {
         jsonrpc: "2.0",

@@ -1,12 +1,11 @@
 //! The lines of the client that are not sent to the server, and their answers.
 
-use duologue_rpc::raw_message::{member, response_line, text};
+use duologue_rpc::raw_message::{member, response_frame, text};
 use duologue_rpc::{JsonScanner, JsonTokenKind, Limits, Malformed};
 use duologue_schema::{Error as RpcError, Json, RequestId};
 use serde_json::json;
 
 use super::ID_BYTES;
-use super::messages::without_end;
 use super::paths::RefusedMessage;
 
 /// The mark that some programs write before a text. A message has none.
@@ -126,5 +125,5 @@ fn has_member(beginning: &[u8], name: &str) -> bool {
 }
 
 fn error_line(id: &RequestId, error: &RpcError) -> Option<Vec<u8>> {
-    response_line(id.token(), Err(error)).ok().map(without_end)
+    response_frame(id.token(), Err(error)).ok()
 }

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use duologue_http::{ConnectOptions, LinkState, RemoteLink, RetryNotice};
 use duologue_rpc::Lock as _;
-use duologue_rpc::raw_message::call_line;
+use duologue_rpc::raw_message::call_frame;
 use duologue_schema::{
     Notice, NoticeSeverity, Notification as _, SessionId, SessionNotification, SessionUpdate,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::messages::without_end;
 use super::{Book, log};
 use crate::server_args::explained;
 
@@ -91,7 +90,7 @@ impl Book {
         let line = |id: &String| {
             let update = SessionUpdate::Notice(notice.clone());
             let notice = SessionNotification::new(SessionId::from(id.as_str()), update);
-            call_line(None, SessionNotification::METHOD, &notice).ok().map(without_end)
+            call_frame(None, SessionNotification::METHOD, &notice).ok()
         };
         self.sessions.keys().filter_map(line).collect()
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use duologue_http::root_session;
-use duologue_rpc::raw_message::{call_line, member, member_text, response_line, text};
+use duologue_rpc::raw_message::{call_frame, member, member_text, response_frame, text};
 use duologue_schema::{
     CreateElicitationRequest, Error as RpcError, LoadSessionRequest, NewSessionRequest, Request as _,
     RequestId, RequestPermissionRequest, ResumeSessionRequest,
@@ -111,10 +111,10 @@ pub(super) fn check_id(id: &RequestId) -> Result<(), RpcError> {
 /// that wait have a limit.
 pub(super) fn refuse(id: &RequestId, error: &RpcError, answers: &mpsc::Sender<Vec<u8>>) {
     if id.token().len() <= ID_BYTES
-        && let Ok(line) = response_line(id.token(), Err(error))
+        && let Ok(line) = response_frame(id.token(), Err(error))
     {
         // A server that does not read gets no answer.
-        let _ = answers.try_send(without_end(line));
+        let _ = answers.try_send(line);
     }
 }
 
@@ -171,7 +171,7 @@ pub(super) fn with_fresh(id: &RawValue, method: &str, params: Option<&RawValue>)
     if !set_meta(&mut params, "fresh", json!(true)) {
         return None;
     }
-    call_line(Some(id), method, &params).ok().map(without_end)
+    call_frame(Some(id), method, &params).ok()
 }
 
 /// Returns the error for a conversation that the agent has lost or may have lost, with the option of `connect` that goes on
@@ -183,9 +183,4 @@ pub(super) fn with_fresh_option(error: &RpcError) -> Option<RpcError> {
     let mut named = error.clone();
     named.message = format!("{}{option}", error.message).into();
     is_lost.then_some(named)
-}
-
-pub(super) fn without_end(mut line: Vec<u8>) -> Vec<u8> {
-    line.pop();
-    line
 }

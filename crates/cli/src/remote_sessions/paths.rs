@@ -1,11 +1,9 @@
 //! The folders of the client and of the server, which `--map` exchanges in each message.
 
 use duologue_proxy::{PathMap, Side};
-use duologue_rpc::raw_message::response_line;
+use duologue_rpc::raw_message::response_frame;
 use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::{Error as RpcError, RequestId};
-
-use super::messages::without_end;
 
 /// A request or notification that the map refuses.
 #[derive(Debug)]
@@ -26,10 +24,9 @@ pub(super) fn mapped(paths: Option<&PathMap>, from: Side, line: Vec<u8>) -> Resu
     };
     match RpcMessage::read(&line, &limits) {
         Some(Ok(RpcMessage::Request { id, .. })) => Err(RefusedMessage { id: Some(id), error }),
-        Some(Ok(RpcMessage::Response { id, .. })) => match response_line(id.get(), Err(&error)) {
-            Ok(response) => Ok(without_end(response)),
-            Err(_) => Err(RefusedMessage { id: None, error }),
-        },
+        Some(Ok(RpcMessage::Response { id, .. })) => {
+            response_frame(id.get(), Err(&error)).map_err(|_| RefusedMessage { id: None, error })
+        }
         _ => Err(RefusedMessage { id: None, error }),
     }
 }

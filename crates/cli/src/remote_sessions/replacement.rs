@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use duologue_http::{ConnectOptions, RemoteLink, connect};
-use duologue_rpc::raw_message::call_line;
+use duologue_rpc::raw_message::call_frame;
 use duologue_rpc::{Limits, Lock as _, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{Error as RpcError, InitializeRequest, Request as _, ResumeSessionRequest};
 use serde_json::Value;
@@ -288,9 +288,7 @@ impl RelayServer {
         client: &mut WaitingClient<'_, impl AsyncWrite + Unpin>,
     ) -> io::Result<Result<Value, RpcError>> {
         let id = client.book.lock_unpoisoned().own_id(method)?;
-        let mut line = call_line(Some(&id), method, params)?;
-        line.pop();
-        write(&mut self.writer, line).await?;
+        write(&mut self.writer, call_frame(Some(&id), method, params)?).await?;
         while let Some(line) = self.lines.next().await? {
             if let Some(Ok(RpcMessage::Response { id: of, outcome })) =
                 RpcMessage::read_strict(&line, &Limits::default())

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_rpc::raw_message::{call_line, member, response_line, splice};
+use duologue_rpc::raw_message::{call_frame, member, response_frame, splice};
 use duologue_schema::{InitializeRequest, InitializeResponse, NewSessionRequest, Request as _, SessionId};
 use duologue_store::{FileLog, Log as _, LogLine, LogPage, LogPosition, LogSnapshot, RebuildReport};
 use duologue_transcript::{Header, Side};
@@ -271,10 +271,10 @@ pub(super) fn opening_records(
     let (first, second) = (to_raw_value(&"hub:initialize")?, to_raw_value(&"hub:session/new")?);
     let introduction = to_raw_value(introduction)?;
     let frames = [
-        (Side::Client, call_line(Some(&first), InitializeRequest::METHOD, &initialize)?),
-        (Side::Agent, response_line(first.get(), Ok(&introduction))?),
-        (Side::Client, call_line(Some(&second), NewSessionRequest::METHOD, &params)?),
-        (Side::Agent, response_line(second.get(), Ok(result))?),
+        (Side::Client, call_frame(Some(&first), InitializeRequest::METHOD, &initialize)?),
+        (Side::Agent, response_frame(first.get(), Ok(&introduction))?),
+        (Side::Client, call_frame(Some(&second), NewSessionRequest::METHOD, &params)?),
+        (Side::Agent, response_frame(second.get(), Ok(result))?),
     ];
     let write = |entry: LogEntry<'_>| entry.write().map_err(|crate::InvalidRecord(error)| error);
     let mut records = Vec::new();

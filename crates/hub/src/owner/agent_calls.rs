@@ -1,7 +1,7 @@
 //! The envelopes and dialogues that the agent addresses to other agents of the server.
 
 use duologue_rpc::RpcMessage;
-use duologue_rpc::raw_message::call_line;
+use duologue_rpc::raw_message::call_frame;
 use duologue_schema::{CancelRequestNotification, Error as RpcError, Notification as _, RequestId};
 use duologue_transcript::Side;
 use serde_json::value::RawValue;
@@ -44,7 +44,7 @@ impl SessionOwner {
     /// Routes the withdrawal of a call, behind the call itself. The call can have been answered, while its task runs.
     pub(super) fn route_cancel(&mut self, id: RequestId) {
         let cancel = CancelRequestNotification::new(id);
-        if let Ok(line) = call_line(None, CancelRequestNotification::METHOD, &cancel) {
+        if let Ok(line) = call_frame(None, CancelRequestNotification::METHOD, &cancel) {
             let output = OwnerAction::Route(line);
             self.acknowledged_written.push_back(Waiting::new(self.state.end, output));
         }

@@ -1,6 +1,6 @@
 //! The agent of a session: its messages, its process, and the responses that it waits for.
 
-use duologue_rpc::raw_message::{member_text, response_line};
+use duologue_rpc::raw_message::{member_text, response_frame};
 use duologue_rpc::{ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, Error as RpcError, Notification as _, OtherTurnNotification, PromptResponse,
@@ -212,7 +212,7 @@ impl SessionOwner {
     /// Records a request of the agent that no client receives, and answers it with an error.
     pub(super) fn refuse_agent(&mut self, frame: &RawValue, id: &RequestId, error: &RpcError) {
         self.record(Some((Side::Agent, frame)), None);
-        let Some(answer) = raw_line(response_line(id.token(), Err(error))) else { return };
+        let Some(answer) = raw_line(response_frame(id.token(), Err(error))) else { return };
         let position = self.record(Some((Side::Client, &answer)), None);
         self.send_answer(position, &answer);
     }
@@ -286,7 +286,7 @@ impl SessionOwner {
     pub(super) fn end_as_cancelled(&mut self) {
         let Some(call) = self.state.turn().map(|call| call.to_string()) else { return };
         let Ok(result) = to_raw_value(&PromptResponse::new(StopReason::Cancelled)) else { return };
-        if let Some(frame) = raw_line(response_line(&call, Ok(&result))) {
+        if let Some(frame) = raw_line(response_frame(&call, Ok(&result))) {
             self.agent_response(&frame, &call);
         }
     }
@@ -322,7 +322,7 @@ impl SessionOwner {
         outcome: Result<&RawValue, &RpcError>,
         event: HubEvent,
     ) -> Option<u64> {
-        let frame = raw_line(response_line(id.token(), outcome))?;
+        let frame = raw_line(response_frame(id.token(), outcome))?;
         let position = self.record(Some((Side::Client, &frame)), Some(event));
         self.send_answer(position, &frame);
         if let Some(restoring) = &mut self.restoring {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duologue_rpc::raw_message::call_line;
+use duologue_rpc::raw_message::call_frame;
 use duologue_rpc::{Limits, Malformed, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, Error as RpcError, Json, Members, Notification as _,
@@ -199,7 +199,7 @@ impl SessionOwner {
             return false;
         }
         let call = self.state.last_call + 1;
-        let Some(frame) = raw_line(call_line(raw(&call.to_string()).as_deref(), method, &params)) else {
+        let Some(frame) = raw_line(call_frame(raw(&call.to_string()).as_deref(), method, &params)) else {
             return false;
         };
         let client = asker.client.clone();
@@ -280,7 +280,7 @@ impl SessionOwner {
         if self.process == AgentProcess::Ended {
             return;
         }
-        let Some(frame) = raw_line(call_line(None, method, params)) else { return };
+        let Some(frame) = raw_line(call_frame(None, method, params)) else { return };
         let limit = self.settings.client_requests;
         if self.process != AgentProcess::Running && self.to_agent.len() >= limit {
             tracing::warn!(session = %self.session, method, limit, "a notification was dropped: the agent is being started, and `client_requests` messages wait for it");

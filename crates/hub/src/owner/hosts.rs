@@ -1,6 +1,6 @@
 //! The client that acts for the agent: on its machine are the files and terminals that a request means.
 
-use duologue_rpc::raw_message::{call_line, member_text};
+use duologue_rpc::raw_message::{call_frame, member_text};
 use duologue_schema::{CreateTerminalRequest, Notification as _, Request as _, SessionNotification};
 use duologue_transcript::Side;
 use serde_json::value::RawValue;
@@ -52,7 +52,7 @@ impl SessionOwner {
         let others: Vec<ClientKey> = others.cloned().collect();
         for update in self.state.picture.updates_of(choice) {
             let notification = SessionNotification::new(self.session.clone(), update);
-            let line = call_line(None, SessionNotification::METHOD, &notification);
+            let line = call_frame(None, SessionNotification::METHOD, &notification);
             let Some(frame) = raw_line(line) else { continue };
             for client in &others {
                 let event = HubEvent::Addressed { client: client.clone() };

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use duologue_rpc::raw_message::{call_line, response_line};
+use duologue_rpc::raw_message::{call_frame, response_frame};
 use duologue_rpc::{ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, Error as RpcError, ErrorCode, InitializeResponse, Json, LoadSessionRequest,
@@ -200,7 +200,7 @@ impl SessionOwner {
     fn ask_agent<P: Serialize>(&mut self, step: Step, params: &P) {
         let Some(restoring) = &mut self.restoring else { return };
         (restoring.step, restoring.since) = (step.clone(), self.now);
-        let line = call_line(raw(&step.id()).as_deref(), step.method(), params);
+        let line = call_frame(raw(&step.id()).as_deref(), step.method(), params);
         if let Some(line) = raw_line(line) {
             self.actions.push(OwnerAction::ToAgent(line.get().into()));
         }
@@ -415,7 +415,7 @@ impl SessionOwner {
     fn record_changes(&mut self, other: &Picture) {
         for update in self.state.picture.changes(other) {
             let notification = SessionNotification::new(self.session.clone(), update);
-            if let Some(frame) = raw_line(call_line(None, SessionNotification::METHOD, &notification)) {
+            if let Some(frame) = raw_line(call_frame(None, SessionNotification::METHOD, &notification)) {
                 self.record(Some((Side::Agent, &frame)), None);
             }
         }
@@ -427,7 +427,7 @@ impl SessionOwner {
             self.state.calls.iter().filter(|(_, call)| call.is_prompt).map(|(call, _)| *call).collect();
         for call in prompts {
             self.withdraw_call(call);
-            if let Some(frame) = raw_line(response_line(&call.to_string(), Err(error))) {
+            if let Some(frame) = raw_line(response_frame(&call.to_string(), Err(error))) {
                 self.agent_response(&frame, &call.to_string());
             }
         }
@@ -437,7 +437,7 @@ impl SessionOwner {
     fn fail_restoring(&mut self, error: &RpcError) {
         let calls: Vec<String> = self.state.calls.keys().map(u64::to_string).collect();
         for call in calls {
-            if let Some(frame) = raw_line(response_line(&call, Err(error))) {
+            if let Some(frame) = raw_line(response_frame(&call, Err(error))) {
                 self.agent_response(&frame, &call);
             }
         }

@@ -1,6 +1,6 @@
 //! The messages for the agent that has made a call.
 
-use duologue_rpc::raw_message::{call_line, response_line};
+use duologue_rpc::raw_message::{call_frame, response_frame};
 use duologue_schema::envelope::{
     AgentId, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeParams, EnvelopeResult, NotificationPayload,
     Payload,
@@ -37,7 +37,7 @@ impl CallReplies {
     /// Answers a request.
     pub(super) fn respond<P: Payload>(&self, id: &RequestId, request: &Envelope, payload: P) {
         let result = to_raw_value(&EnvelopeResult::new(answer(request, payload)));
-        match result.and_then(|result| response_line(id.token(), Ok(&result))) {
+        match result.and_then(|result| response_frame(id.token(), Ok(&result))) {
             Ok(line) => self.send(line),
             Err(error) => self.refuse(id, Some(request), EnvelopeError::internal(error.to_string())),
         }
@@ -48,8 +48,8 @@ impl CallReplies {
         let result = outcome
             .and_then(|result| to_raw_value(&result).map_err(|error| RpcError::internal(error.to_string())));
         let line = match &result {
-            Ok(result) => response_line(id.token(), Ok(result)),
-            Err(error) => response_line(id.token(), Err(error)),
+            Ok(result) => response_frame(id.token(), Ok(result)),
+            Err(error) => response_frame(id.token(), Err(error)),
         };
         match line {
             Ok(line) => self.send(line),
@@ -73,7 +73,7 @@ impl CallReplies {
     /// Sends a notification about a request.
     pub(super) fn notify<P: NotificationPayload>(&self, request: &Envelope, payload: P) {
         let params = EnvelopeParams::new(Some(self.session.clone()), answer(request, payload));
-        match call_line(None, P::METHOD, &params) {
+        match call_frame(None, P::METHOD, &params) {
             Ok(line) => self.send(line),
             Err(error) => tracing::error!(%error, "a message about a call could not be written"),
         }
