@@ -36,7 +36,7 @@ use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
 use crate::routing::check_client_routing;
 use crate::session_policy::passes;
-use crate::session_task::{ClientRole, LiveSession, Replies, SessionCommand};
+use crate::session_task::{AttachingClient, ClientRole, LiveSession, Replies, SessionCommand};
 
 /// A session that the client has open. Dropping it closes the session for the client; others and the agent go on.
 #[derive(Debug)]
@@ -631,14 +631,16 @@ impl ClientConnection {
     fn attachment(&self, abilities: Abilities) -> ClientAttachment {
         ClientAttachment {
             principal: self.principal.clone(),
-            client: self.client.clone(),
-            attachment: self.hub.next_attachment(),
-            abilities,
-            replies: self.replies.clone(),
+            from: AttachingClient {
+                client: self.client.clone(),
+                attachment: self.hub.next_attachment(),
+                abilities,
+                replies: self.replies.clone(),
+                role: self.role,
+            },
             output: self.output.clone(),
             end: self.end.clone(),
             earlier: None,
-            role: self.role,
         }
     }
 

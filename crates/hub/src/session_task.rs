@@ -26,7 +26,7 @@ use self::agent_lines::{EarlyLines, new_title, with_session};
 use self::agent_process::{EndedAgent, Started, StartingAgent, wait_for_former};
 use self::live_session::ended_response;
 pub(crate) use self::live_session::{
-    AttachReply, ClientRole, GivenAnswer, LiveSession, Replies, SessionCommand,
+    AttachReply, AttachingClient, ClientRole, GivenAnswer, LiveSession, Replies, SessionCommand,
 };
 use crate::audit::{self, AuditedQuestion};
 use crate::error::Error;
@@ -431,16 +431,8 @@ impl SessionTask {
 
     fn command(&mut self, command: SessionCommand) {
         match command {
-            SessionCommand::Attach {
-                client,
-                attachment,
-                abilities,
-                replies,
-                params,
-                role,
-                earlier,
-                attached,
-            } => {
+            SessionCommand::Attach { from, params, earlier, attached } => {
+                let AttachingClient { client, attachment, abilities, replies, role } = from;
                 if self.replies.get(&client).is_some_and(|(last, _)| *last > attachment) {
                     // The client has continued on another connection, and this one is answered with an error.
                     return;

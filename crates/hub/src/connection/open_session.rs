@@ -11,7 +11,6 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::{Answer, Answered, OpenSession, SessionUse, with_meta};
-use crate::abilities::Abilities;
 use crate::asking_client::AskingClient;
 use crate::error::Error;
 use crate::hub::HubShared;
@@ -19,8 +18,7 @@ use crate::load::{LoadedSession, update_line};
 use crate::log_reader::{LogReader, LogReaderTask, ReaderEnd, SeenFrames};
 use crate::open_log::OpenLog;
 use crate::output::ClientOutput;
-use crate::record::ClientKey;
-use crate::session_task::{AttachReply, ClientRole, LiveSession, Replies, SessionCommand};
+use crate::session_task::{AttachReply, AttachingClient, LiveSession, SessionCommand};
 
 /// The number of times that a session is opened again if it ends meanwhile.
 const ATTEMPTS: usize = 3;
@@ -28,17 +26,12 @@ const ATTEMPTS: usize = 3;
 /// The members of a client that a session needs.
 pub(super) struct ClientAttachment {
     pub(super) principal: Arc<str>,
-    pub(super) client: ClientKey,
-    pub(super) attachment: u64,
-    pub(super) abilities: Abilities,
-    pub(super) replies: Replies,
+    pub(super) from: AttachingClient,
     pub(super) output: ClientOutput,
     /// Ends the connection.
     pub(super) end: Arc<Notify>,
     /// The earlier attachment. Its reader sends the responses before this one.
     pub(super) earlier: Option<OpenSession>,
-    /// True for a worker of the server.
-    pub(super) role: ClientRole,
 }
 
 impl ClientAttachment {
@@ -69,28 +62,17 @@ impl ClientAttachment {
         earlier: Option<(ReaderEnd, bool)>,
     ) -> (SessionCommand, oneshot::Receiver<AttachReply>) {
         let (attached, reply) = oneshot::channel();
-        let (client, abilities, replies) = (self.client.clone(), self.abilities, self.replies.clone());
-        let (attachment, role) = (self.attachment, self.role);
-        let command = SessionCommand::Attach {
-            client,
-            attachment,
-            abilities,
-            replies,
-            params,
-            role,
-            earlier,
-            attached,
-        };
-        (command, reply)
+        (SessionCommand::Attach { from: self.from.clone(), params, earlier, attached }, reply)
     }
 
     fn session_use(&self, live: LiveSession) -> SessionUse {
-        SessionUse { live, client: self.client.clone(), attachment: self.attachment, is_open: true }
+        let AttachingClient { client, attachment, .. } = &self.from;
+        SessionUse { live, client: client.clone(), attachment: *attachment, is_open: true }
     }
 
     fn reader(&self, live: LiveSession, log: Arc<OpenLog>) -> LogReader {
-        let (client, output, end) = (self.client.clone(), self.output.clone(), self.end.clone());
-        LogReader { client, abilities: self.abilities, live, log, output, end }
+        let (client, output, end) = (self.from.client.clone(), self.output.clone(), self.end.clone());
+        LogReader { client, abilities: self.from.abilities, live, log, output, end }
     }
 }
 
@@ -103,7 +85,7 @@ pub(super) async fn create(
 ) -> Answered {
     let (command, reply) = attach.command(None, None);
     let (live, result) =
-        hub.new_session(&attach.principal, params, &client, command, attach.role.is_work()).await?;
+        hub.new_session(&attach.principal, params, &client, command, attach.from.role.is_work()).await?;
     let session = attach.session_use(live.clone());
     let log = live.log.upgrade().ok_or_else(|| live.end())?;
     let reply = reply.await.map_err(|_| live.end())?;
@@ -194,8 +176,8 @@ async fn attach_and_replay(
         replayed = replayed(hub, &reader, replay, position, &reply.open_requests) => replayed,
         // The client may not read, and its reader would keep the log.
         () = log.deleted() => return Err(Error::UnknownSession.into()),
-        () = attach.replies.closed() => {
-            if hub.is_continued(&(attach.principal.clone(), attach.client.clone()), &attach.end) {
+        () = attach.from.replies.closed() => {
+            if hub.is_continued(&(attach.principal.clone(), attach.from.client.clone()), &attach.end) {
                 open.hand_over().await;
             }
             return Err(Error::Closed.into());

@@ -38,18 +38,24 @@ impl ClientRole {
     }
 }
 
+/// A client that opens a session.
+#[derive(Clone, Debug)]
+pub(crate) struct AttachingClient {
+    pub(crate) client: ClientKey,
+    /// Distinguishes this attachment from others of the client.
+    pub(crate) attachment: u64,
+    pub(crate) abilities: Abilities,
+    pub(crate) replies: Replies,
+    pub(crate) role: ClientRole,
+}
+
 /// A message to the task of a session.
 #[derive(Debug)]
 pub(crate) enum SessionCommand {
     Attach {
-        client: ClientKey,
-        /// Distinguishes this attachment from others of the client.
-        attachment: u64,
-        abilities: Abilities,
-        replies: Replies,
+        from: AttachingClient,
         /// The params of the client, with which the agent is started again from now on. Absent members stay.
         params: Option<Value>,
-        role: ClientRole,
         /// The reader of the earlier attachment, which ends where the new one begins. True if the frames before that are
         /// replayed.
         earlier: Option<(ReaderEnd, bool)>,
