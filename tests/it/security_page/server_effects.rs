@@ -13,6 +13,7 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ),
     ("OwnerSettings::restarts", "prompts are rejected until `restart_period` has passed"),
     ("OwnerSettings::restart_period", "ends of the process before it no longer count"),
+    ("HubSettings::spare_process", "the process without a session that was kept for the next one is ended"),
     ("GatewayLimits::body_bytes", "the request is rejected"),
     ("GatewayLimits::body_seconds", "the same"),
     ("GatewayLimits::sync_seconds", "the response is `processing`, and the message goes on"),
