@@ -15,12 +15,12 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::gateway::attach::{ATTACH, first_line};
 use crate::gateway::config::AgentConfig;
+use crate::gateway::pauses::DoublingPause;
 use crate::hub::Hub;
 
-/// The longest pause before another attempt.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// The pause before the first of these attempts. It doubles with each one.
-const PAUSE: Duration = Duration::from_millis(250);
+/// The pause before another attempt.
+const PAUSE: DoublingPause =
+    DoublingPause { first: Duration::from_millis(250), longest: Duration::from_secs(15) };
 
 /// The description of an attached agent, for the registry.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -147,8 +147,7 @@ impl Hub {
                 ConnectionEnd::Refused(error) => return Err(error),
             };
             failures = if is_attached { 0 } else { failures.saturating_add(1) };
-            let longest = PAUSE.saturating_mul(2u32.saturating_pow(failures)).min(LONGEST_PAUSE);
-            let pause = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
+            let pause = PAUSE.after(failures);
             report(AttachmentEvent::Lost { reason, pause });
             tokio::time::sleep(pause).await;
         }

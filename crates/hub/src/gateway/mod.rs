@@ -20,6 +20,7 @@ mod messages;
 mod metrics;
 #[cfg(feature = "page")]
 mod page;
+mod pauses;
 mod refusal;
 mod remote;
 pub(crate) mod rest;

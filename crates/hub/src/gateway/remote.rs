@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use crate::error::Error;
 use crate::gateway::hosted::HostedEntry;
+use crate::gateway::pauses::DoublingPause;
 use crate::gateway::rest_agent::RestPeer;
 use crate::gateway::{GatewayShared, runner};
 use crate::hub::Hub;
@@ -17,10 +18,9 @@ use crate::remote_agent::{AgentPresence, NumberedPresence, RemoteAgent};
 
 /// The time between two signs of life in the registry.
 const BEAT: Duration = Duration::from_secs(20);
-/// The first pause before an agent is dialled again. It doubles with each failure.
-const PAUSE: Duration = Duration::from_millis(500);
-/// The longest of these pauses.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// The pause before an agent is dialled again.
+const PAUSE: DoublingPause =
+    DoublingPause { first: Duration::from_millis(500), longest: Duration::from_secs(15) };
 /// The pause while an earlier connection of an agent ends.
 const EARLIER_END: Duration = Duration::from_millis(20);
 
@@ -73,7 +73,8 @@ async fn look_again(gateway: &GatewayShared, entry: &HostedEntry, rest: &RestPee
                     tracing::warn!(%agent, why = fault.message, "an agent on another machine is not reached");
                     record(gateway, agent, RegistryStatus::Offline).await;
                 }
-                sleep(pause(&mut failures)).await;
+                sleep(PAUSE.after(failures)).await;
+                failures += 1;
             }
         }
     }
@@ -99,17 +100,11 @@ async fn connect_again(gateway: &GatewayShared, entry: &HostedEntry, remote: &Re
             }
             Err(error) => {
                 tracing::debug!(%agent, %error, "an agent on another machine is not reached");
-                sleep(pause(&mut failures)).await;
+                sleep(PAUSE.after(failures)).await;
+                failures += 1;
             }
         }
     }
-}
-
-/// Returns the pause before the next attempt, and counts it.
-fn pause(failures: &mut u32) -> Duration {
-    let pause = PAUSE.saturating_mul(2u32.saturating_pow(*failures)).min(LONGEST_PAUSE);
-    *failures = failures.saturating_add(1);
-    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
 /// Connects to the agent, and introduces the hub to it.

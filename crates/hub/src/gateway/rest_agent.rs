@@ -16,6 +16,7 @@ use crate::clock::HubClock;
 use crate::credential::AgentCredential;
 use crate::deliveries::{DeliverySettings, honoured_wait};
 use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits};
+use crate::gateway::pauses::DoublingPause;
 use crate::gateway::rest::path_of;
 use crate::gateway::result_size::most_result_bytes;
 use crate::outbound::{OutboundClient, OutboundError, OutboundResponse, OutboundSettings};
@@ -30,8 +31,8 @@ const ANSWER_BYTES: usize = 64 * 1024;
 const REFUSAL_BYTES: usize = 1024;
 /// The characters of an id that the id at the agent begins with.
 const ID_CHARS: usize = 80;
-/// The first pause after which work returns to an agent that could not be reached. It doubles with each attempt.
-const RETURN_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after which work returns to an agent that could not be reached. It doubles with each attempt.
+const RETURN: DoublingPause = DoublingPause { first: Duration::from_secs(1), longest: Duration::MAX };
 
 /// An agent that serves the REST interface itself.
 pub(crate) struct RestPeer {
@@ -107,8 +108,7 @@ pub(crate) fn credential(agent: &AgentConfig, limits: &GatewayLimits) -> AgentCr
 
 /// Returns the pause before the next attempt of work that an agent could not be given.
 pub(crate) fn return_pause(attempts: u32) -> Duration {
-    let pause = RETURN_PAUSE.saturating_mul(2u32.saturating_pow(attempts.saturating_sub(1)));
-    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+    RETURN.after(attempts.saturating_sub(1))
 }
 
 /// Returns the id of a piece of work at the agent. All principals are one there, and may use one id. `seq` changes
