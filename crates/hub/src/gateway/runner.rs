@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::gateway::config::AgentConfig;
 use crate::gateway::work::WorkPlace;
-use crate::gateway::{GatewayShared, Refusal, events, messages, remote, states, task_run};
+use crate::gateway::{GatewayShared, Refusal, RefusalCode, events, messages, remote, states, task_run};
 
 /// The time after which the work of a worker that does not renew its lease counts as lost.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
@@ -127,16 +127,25 @@ pub(crate) async fn renewing<T>(
 }
 
 /// Repeats a change of the store until that succeeds or is refused, at most for the time of a lease.
-pub(crate) async fn insist<T, F>(mut change: impl FnMut() -> F) -> Result<T, Refusal>
+pub(crate) async fn insist<T, F>(change: impl FnMut() -> F) -> Result<T, Refusal>
 where
     F: Future<Output = Result<T, Refusal>>,
 {
     let until = Instant::now() + LEASE;
+    insist_while(|code| code.is_retryable() && Instant::now() < until, change).await
+}
+
+/// Repeats a change of the store while its refusals are those that are repeated.
+pub(crate) async fn insist_while<T, F>(
+    is_repeated: impl Fn(RefusalCode) -> bool,
+    mut change: impl FnMut() -> F,
+) -> Result<T, Refusal>
+where
+    F: Future<Output = Result<T, Refusal>>,
+{
     loop {
         match change().await {
-            Err(refusal) if refusal.code.is_retryable() && Instant::now() < until => {
-                sleep(AFTER_FAILURE).await
-            }
+            Err(refusal) if is_repeated(refusal.code) => sleep(AFTER_FAILURE).await,
             ended => return ended,
         }
     }

@@ -28,7 +28,9 @@ use tokio::time::{Instant, sleep_until};
 use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession, failure_of};
 use crate::gateway::dialogue_relay::{DIALOGUE, DialogueWork};
 use crate::gateway::result_size::json_beginning;
-use crate::gateway::runner::{LEASE, RENEWAL, callback, extend_lease, insist, renewing, stream_key};
+use crate::gateway::runner::{
+    LEASE, RENEWAL, callback, extend_lease, insist, insist_while, renewing, stream_key,
+};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
@@ -496,6 +498,11 @@ impl TaskRun {
             .await?;
         }
         Ok(if task.state == TaskState::Cancelling { Looked::Cancelling } else { Looked::Working })
+        let is_repeated = |code| match code {
+            RefusalCode::Internal => Instant::now() < began + LEASE,
+            RefusalCode::Overloaded => Instant::now() < began + FULL_OUTBOX,
+            _ => false,
+        };
     }
 
     /// Writes the end of the task with its posts, until that succeeds or the lease is lost. An end that the store
@@ -509,12 +516,8 @@ impl TaskRun {
         let began = Instant::now();
         let (mut has_posts, mut is_smaller) = (true, false);
         let id = self.key.task.as_str();
-        while let Err(refusal) = self.write_end(&end, has_posts).await {
+        while let Err(refusal) = insist_while(is_repeated, || self.write_end(&end, has_posts)).await {
             match refusal.code {
-                RefusalCode::Internal if Instant::now() < began + LEASE => tokio::time::sleep(RETRY).await,
-                RefusalCode::Overloaded if Instant::now() < began + FULL_OUTBOX => {
-                    tokio::time::sleep(RETRY).await;
-                }
                 RefusalCode::InvalidParameter if !is_smaller => {
                     tracing::warn!(task = id, %refusal, "the end of a task is replaced by an error");
                     let why = format!("the end of the task could not be stored: {refusal}");
