@@ -125,10 +125,8 @@ async fn answer(
     };
     let key = message.key();
     if let Err(refusal) = change(gateway, begun).await {
-        match gateway.in_store(move |store| store.message(&key)).await {
-            Ok(None) => session.work.discard(&agent, &message.from.principal).await,
-            _ => session.end(&agent, false).await,
-        }
+        let owner = &message.from.principal;
+        gateway.leave(session.work, Some(agent), owner, move |store| store.message(&key)).await;
         return Err(AnswerFailure::NotBegun(refusal.message.into_owned()));
     }
     events::message_sent(message);

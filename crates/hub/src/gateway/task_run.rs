@@ -71,7 +71,8 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
     if let Err(refusal) = run.start(&session).await {
         // It was cancelled meanwhile, or the store has failed for too long and the task returns to its place.
         tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not started");
-        return run.leave(session).await;
+        let (agent, owner, key) = (run.gateway.hosted(&task.key.agent), &task.key.owner, task.key.clone());
+        return run.gateway.leave(session, agent, owner, move |store| store.task(&key)).await;
     }
     let ended = run.work(&task, &mut session, changes, &mut place).await;
     if task.kind == DIALOGUE && task.retry_safe && (ended.is_lost || run.gateway.is_closing()) {
@@ -248,18 +249,6 @@ impl TaskRun {
             })
         })
         .await
-    }
-
-    /// Ends a session whose agent has nothing of the task. Nothing of a task that was erased stays.
-    async fn leave(&self, session: WorkSession) {
-        let key = self.key.clone();
-        match (
-            self.gateway.in_store(move |store| store.task(&key)).await,
-            self.gateway.hosted(&self.key.agent),
-        ) {
-            (Ok(None), Some(agent)) => session.discard(&agent, &self.key.owner).await,
-            _ => session.close().await,
-        }
     }
 
     /// Gives the agent the work, and follows it to its end.

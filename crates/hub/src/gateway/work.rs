@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
+use duologue_store::Store;
+
 use crate::gateway::GatewayShared;
+use crate::gateway::agent_turn::WorkSession;
+use crate::gateway::hosted::HostedEntry;
 
 /// The number of pieces of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +70,23 @@ impl WorkPlace {
             *counts.of(before) -= 1;
             *counts.of(WorkStage::Begun) += 1;
         });
+    }
+}
+
+impl GatewayShared {
+    /// Ends the session of work of which its agent has nothing. Nothing of work that was erased stays: `record` finds it in
+    /// the store.
+    pub(crate) async fn leave<T: Send + 'static>(
+        &self,
+        session: WorkSession,
+        agent: Option<Arc<HostedEntry>>,
+        owner: &str,
+        record: impl FnOnce(&dyn Store) -> duologue_store::Result<Option<T>> + Send + 'static,
+    ) {
+        match (self.in_store(record).await, agent) {
+            (Ok(None), Some(agent)) => session.discard(&agent, owner).await,
+            _ => session.close().await,
+        }
     }
 }
 
