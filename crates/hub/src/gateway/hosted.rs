@@ -16,6 +16,7 @@ use crate::gateway::GatewayShared;
 use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL};
 use crate::gateway::conversations::Conversations;
 use crate::gateway::rest_agent::{RestPeer, credential};
+use crate::gateway::result_size::ResultSize;
 use crate::hub::{AgentCommand, Hub, HubSettings, ProcessObserver};
 use crate::remote_agent::{AgentAddress, RemoteAgent};
 use crate::session_policy::SessionPolicy;
@@ -67,6 +68,7 @@ impl HostedEntry {
         processes: Option<ProcessObserver>,
         calls: CallSender,
         gateway: &GatewayConfig,
+        result_size: ResultSize,
     ) -> Result<Self, Error> {
         let home = data.join(AgentFolders::Configured.name()).join(&config.id);
         let limits = &gateway.limits;
@@ -76,7 +78,7 @@ impl HostedEntry {
             return HostedEntry::remote(config.clone(), home, Some(address), calls, limits);
         }
         if let Some(url) = &config.rest {
-            let rest = Some(RestPeer::new(config, url, gateway));
+            let rest = Some(RestPeer::new(config, url, gateway, result_size));
             let entry = HostedEntry::remote(config.clone(), home, None, calls, limits)?;
             return Ok(HostedEntry { rest, ..entry });
         }

@@ -130,7 +130,7 @@ async fn answer(
         return Err(AnswerFailure::NotBegun(refusal.message.into_owned()));
     }
     events::message_sent(message);
-    let size = gateway.result_size();
+    let size = gateway.result_size;
     let answered = async {
         match content.kind.as_str() {
             "query" | "notify" if agent.config.envelopes => {

@@ -76,6 +76,7 @@ use crate::gateway::hosted::{AgentFolders, HostedEntry};
 use crate::gateway::keys::{PrincipalKeys, key_digest};
 use crate::gateway::metrics::GatewayMetrics;
 use crate::gateway::rest_agent::outbound_settings;
+use crate::gateway::result_size::ResultSize;
 use crate::gateway::task_output::TaskOutputs;
 use crate::gateway::work::WorkCounts;
 use crate::http::{FLUSH, require_token};
@@ -167,6 +168,8 @@ pub(crate) struct GatewayShared {
     pub(crate) closing: watch::Sender<bool>,
     /// The cancellations of tasks at agents elsewhere that have ended here.
     pub(crate) stops: Mutex<JoinSet<()>>,
+    /// The limits on the results of work.
+    pub(crate) result_size: ResultSize,
 }
 
 impl fmt::Debug for GatewayShared {
@@ -194,9 +197,11 @@ impl Gateway {
         };
         let mut agents = BTreeMap::new();
         let (calls, new_calls) = mpsc::unbounded_channel();
+        let result_size = ResultSize::new(config.limits.result_bytes, store.settings());
         for agent in &config.agents {
             let processes = metrics.process_observer(&agent.id, processes.clone());
-            let entry = HostedEntry::configured(agent, &data, Some(processes), calls.clone(), &config)?;
+            let (processes, calls) = (Some(processes), calls.clone());
+            let entry = HostedEntry::configured(agent, &data, processes, calls, &config, result_size)?;
             agents.insert(agent.id.clone(), Arc::new(entry));
         }
         let (arrivals, new_arrivals) = mpsc::unbounded_channel();
@@ -224,6 +229,7 @@ impl Gateway {
             has_task_workers,
             closing: watch::Sender::new(false),
             stops: Mutex::default(),
+            result_size,
         };
         shared.register_configured()?;
         Ok(Gateway { shared: Arc::new(shared) })

@@ -18,7 +18,7 @@ use crate::deliveries::{DeliverySettings, honoured_wait};
 use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits};
 use crate::gateway::pauses::DoublingPause;
 use crate::gateway::rest::path_of;
-use crate::gateway::result_size::most_result_bytes;
+use crate::gateway::result_size::ResultSize;
 use crate::outbound::{OutboundClient, OutboundError, OutboundResponse, OutboundSettings};
 
 /// The first pause before the state of some work is read again. It doubles while nothing changes.
@@ -40,7 +40,7 @@ pub(crate) struct RestPeer {
     base: String,
     credential: AgentCredential,
     client: OutboundClient,
-    pub(crate) result_bytes: usize,
+    pub(crate) result_size: ResultSize,
 }
 
 /// The reason for which a request has no answer.
@@ -141,12 +141,17 @@ pub(crate) fn trace_headers(context: Option<&str>) -> HeaderMap {
 }
 
 impl RestPeer {
-    pub(crate) fn new(agent: &AgentConfig, url: &str, config: &GatewayConfig) -> Arc<Self> {
+    pub(crate) fn new(
+        agent: &AgentConfig,
+        url: &str,
+        config: &GatewayConfig,
+        result_size: ResultSize,
+    ) -> Arc<Self> {
         Arc::new(RestPeer {
             base: format!("{}{}", url.trim_end_matches('/'), path_of(&["agents", &agent.id])),
             credential: credential(agent, &config.limits),
             client: OutboundClient::new(outbound_settings(config)),
-            result_bytes: config.limits.result_bytes,
+            result_size,
         })
     }
 
@@ -169,11 +174,10 @@ impl RestPeer {
 
     /// Returns a result, unless it is over its limit. A part of a value is worth nothing, so it is not cut.
     pub(crate) fn checked_result<'a>(&self, result: &'a Value) -> Result<Option<&'a Value>, RestFault> {
-        let limit = self.result_bytes;
         match result {
             Value::Null => Ok(None),
-            result if result.to_string().len() <= limit => Ok(Some(result)),
-            _ => Err(RestFault::new("too_large", too_large(limit))),
+            result if result.to_string().len() <= self.result_size.part => Ok(Some(result)),
+            _ => Err(too_large(self.result_size)),
         }
     }
 
@@ -186,7 +190,7 @@ impl RestPeer {
         mut headers: HeaderMap,
     ) -> Result<Value, RestFault> {
         let url = format!("{}{}", self.base, path_of(path));
-        let limit = self.result_bytes.saturating_add(ANSWER_BYTES);
+        let limit = self.result_size.part.saturating_add(ANSWER_BYTES);
         let mut is_fresh = false;
         loop {
             let token = self.credential.token().await.map_err(RestFault::unreachable)?;
@@ -222,20 +226,23 @@ impl RestPeer {
 
     fn not_answered(&self, error: &OutboundError) -> RestFault {
         match error {
-            OutboundError::BodyTooLarge { .. } => RestFault::new("too_large", too_large(self.result_bytes)),
+            OutboundError::BodyTooLarge { .. } => too_large(self.result_size),
             error => RestFault::unreachable(error.to_string()),
         }
     }
 }
 
-fn too_large(limit: usize) -> String {
-    let remedy = match limit < most_result_bytes() {
+fn too_large(ResultSize { part: limit, whole }: ResultSize) -> RestFault {
+    let remedy = match limit < whole {
         true => "raise `limits.result_bytes`",
         false => {
             "the store holds no larger one (`limits.result_bytes`), so the agent has to answer with less"
         }
     };
-    format!("the answer of the agent is over the limit of {limit} bytes; {remedy}")
+    RestFault::new(
+        "too_large",
+        format!("the answer of the agent is over the limit of {limit} bytes; {remedy}"),
+    )
 }
 
 /// Reads an answer. A redirect is not followed.
@@ -270,7 +277,18 @@ fn read(status: StatusCode, parsed: Option<Value>) -> Result<Value, RestFault> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    fn peer(listener: &TcpListener, settings: OutboundSettings) -> RestPeer {
+        RestPeer {
+            base: format!("http://{}/agents/a", listener.local_addr().unwrap()),
+            credential: AgentCredential::new(None, Duration::ZERO),
+            client: OutboundClient::new(settings),
+            result_size: ResultSize { part: 1, whole: 2 },
+        }
+    }
 
     #[test]
     fn two_principals_and_two_attempts_have_different_ids() {
@@ -299,15 +317,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_agent_that_does_not_answer_is_unreachable() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut settings = OutboundSettings { allow_loopback: true, ..OutboundSettings::default() };
         settings.total_timeout = Duration::from_millis(50);
-        let agent = RestPeer {
-            base: format!("http://{}/agents/a", listener.local_addr().unwrap()),
-            credential: AgentCredential::new(None, Duration::ZERO),
-            client: OutboundClient::new(settings),
-            result_bytes: 1,
-        };
+        let agent = peer(&listener, settings);
         let fault = agent.post(&["tasks"], &json!({}), HeaderMap::new()).await.unwrap_err();
         assert!(fault.is_temporary && fault.message.contains("total_timeout"), "{fault:?}");
         drop(listener);
@@ -319,16 +332,8 @@ mod tests {
     async fn the_time_that_an_agent_asks_for_is_kept_up_to_a_limit() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let agent = RestPeer {
-            base: format!("http://{}/agents/a", listener.local_addr().unwrap()),
-            credential: AgentCredential::new(None, Duration::ZERO),
-            client: OutboundClient::new(OutboundSettings {
-                allow_loopback: true,
-                ..OutboundSettings::default()
-            }),
-            result_bytes: 1,
-        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let agent = peer(&listener, OutboundSettings { allow_loopback: true, ..OutboundSettings::default() });
         for (header, seconds) in [("retry-after: 7\r\n", 7), ("retry-after: 86400\r\n", 3600), ("", 0)] {
             let answer = async {
                 let (mut socket, _) = listener.accept().await.unwrap();

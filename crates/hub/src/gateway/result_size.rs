@@ -5,8 +5,6 @@ use duologue_schema::serialized_len;
 use duologue_store::StoreSettings;
 use serde_json::Value;
 
-use crate::gateway::GatewayShared;
-
 /// The bytes that the store keeps free for what a result or its callback has beside its parts.
 const RESERVE: usize = 64 * 1024;
 
@@ -14,21 +12,16 @@ const RESERVE: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResultSize {
     /// The most bytes of a part, such as the text.
-    part: usize,
+    pub(crate) part: usize,
     /// The most bytes of all parts together.
-    whole: usize,
+    pub(crate) whole: usize,
 }
 
 impl ResultSize {
     /// Creates the limits. `result_bytes` is the setting, and a store can hold less.
-    fn new(result_bytes: usize, store: &StoreSettings) -> Self {
+    pub(crate) fn new(result_bytes: usize, store: &StoreSettings) -> Self {
         let whole = whole(store);
         ResultSize { part: result_bytes.min(whole), whole }
-    }
-
-    /// Creates the limits for a store with its default settings.
-    pub(crate) fn of(result_bytes: usize) -> Self {
-        ResultSize::new(result_bytes, &StoreSettings::default())
     }
 
     /// Cuts a text at its limit. Returns true if it was cut.
@@ -46,27 +39,15 @@ impl ResultSize {
     }
 }
 
-impl GatewayShared {
-    /// Returns the limits on the results of work.
-    pub(crate) fn result_size(&self) -> ResultSize {
-        ResultSize::new(self.config.limits.result_bytes, self.store.settings())
-    }
-}
-
 /// Returns the reason for which the store could not hold results of this size.
 pub(super) fn check_result_bytes(result_bytes: usize) -> Result<(), String> {
-    let most = most_result_bytes();
+    let most = whole(&StoreSettings::default());
     match result_bytes <= most {
         true => Ok(()),
         false => Err(format!(
             "limits.result_bytes is {result_bytes}, and the store holds at most {most} (`StoreSettings::content_bytes`); use a smaller value"
         )),
     }
-}
-
-/// Returns the highest value of `limits.result_bytes`.
-pub(super) fn most_result_bytes() -> usize {
-    whole(&StoreSettings::default())
 }
 
 fn whole(store: &StoreSettings) -> usize {
@@ -134,7 +115,7 @@ mod tests {
     fn a_limit_that_the_store_cannot_hold_is_refused_at_the_start() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("hub.toml");
-        for (result_bytes, is_refused) in [(8_000_000, true), (most_result_bytes(), false)] {
+        for (result_bytes, is_refused) in [(8_000_000, true), (whole(&StoreSettings::default()), false)] {
             std::fs::write(&file, format!("[limits]\nresult_bytes = {result_bytes}\n")).expect("a file");
             let refused = GatewayConfig::read(&file).err().map(|error| error.to_string());
             assert_eq!(refused.is_some(), is_refused, "{refused:?}");

@@ -385,7 +385,7 @@ impl TaskRun {
                 }
             }
         }
-        let size = self.gateway.result_size();
+        let size = self.gateway.result_size;
         let end = TaskEnd::from(turn.end(&output, size, work.is_remote).await);
         let end = match cancelled {
             Some((Cancelled::Timeout, _)) => Cancelled::Timeout.end(limit),
@@ -487,11 +487,6 @@ impl TaskRun {
             .await?;
         }
         Ok(if task.state == TaskState::Cancelling { Looked::Cancelling } else { Looked::Working })
-        let is_repeated = |code| match code {
-            RefusalCode::Internal => Instant::now() < began + LEASE,
-            RefusalCode::Overloaded => Instant::now() < began + FULL_OUTBOX,
-            _ => false,
-        };
     }
 
     /// Writes the end of the task with its posts, until that succeeds or the lease is lost. An end that the store
@@ -503,6 +498,11 @@ impl TaskRun {
         }
         end.fit(self.gateway.store.settings());
         let began = Instant::now();
+        let is_repeated = |code| match code {
+            RefusalCode::Internal => Instant::now() < began + LEASE,
+            RefusalCode::Overloaded => Instant::now() < began + FULL_OUTBOX,
+            _ => false,
+        };
         let (mut has_posts, mut is_smaller) = (true, false);
         let id = self.key.task.as_str();
         while let Err(refusal) = insist_while(is_repeated, || self.write_end(&end, has_posts)).await {

@@ -444,8 +444,9 @@ mod tests {
             json!({"mime_type": "text/html\r\nx: y", "text": "t"}),
             json!({"mime_type": "text/plain", "text": "t", "data": "no base64!"}),
         ];
+        let size = |limit| ResultSize { part: limit, whole: 10_000 };
         let checked = |attachments: Value, limit| {
-            with_checked_attachments(json!({"text": "t", "attachments": attachments}), ResultSize::of(limit))
+            with_checked_attachments(json!({"text": "t", "attachments": attachments}), size(limit))
         };
         let whole = json!({"text": "t", "attachments": [sound, text]});
         assert_eq!(checked(json!([sound, text]), 1000), whole);
@@ -458,7 +459,7 @@ mod tests {
         }
         assert_eq!(checked(json!([sound]), 10), json!({"text": "t", "truncated": true}));
         assert_eq!(checked(Value::Null, 1000), json!({"text": "t"}));
-        assert_eq!(with_checked_attachments(json!("a"), ResultSize::of(1)), json!("a"));
+        assert_eq!(with_checked_attachments(json!("a"), size(1)), json!("a"));
     }
 
     #[test]

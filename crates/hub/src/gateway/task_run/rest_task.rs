@@ -22,7 +22,6 @@ use crate::gateway::rest::types::RestPriority;
 use crate::gateway::rest_agent::{
     FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, answer_about, id_at_agent, return_pause, trace_headers,
 };
-use crate::gateway::result_size::ResultSize;
 use crate::gateway::runner::{continue_work, hand_over, insist, renewing};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::with_checked_attachments;
@@ -339,9 +338,8 @@ fn end_of(found: &Value, agent: &RestPeer) -> Result<Option<TaskEnd>, RestFault>
     Ok(Some(match found["status"].as_str() {
         Some("pending" | "processing") => return Ok(None),
         Some("completed") => {
-            let (result, size) =
-                (agent.checked_result(&found["result"])?, ResultSize::of(agent.result_bytes));
-            let result = result.map(|result| with_checked_attachments(result.clone(), size));
+            let result = agent.checked_result(&found["result"])?;
+            let result = result.map(|result| with_checked_attachments(result.clone(), agent.result_size));
             let result = result.and_then(|result| JsonText::of(&result).ok());
             TaskEnd { result, ..ended(TaskState::Completed) }
         }
