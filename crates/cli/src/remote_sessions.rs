@@ -30,7 +30,7 @@ use duologue_rpc::raw_message::{call_frame, is_of_transport, response_frame};
 use duologue_rpc::{Limits, Lock as _, Malformed, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
-    Error as RpcError, InitializeRequest, Json, Notification as _, PromptRequest, Request as _, RequestId,
+    Error as RpcError, InitializeRequest, Notification as _, PromptRequest, Request as _, RequestId,
     SessionId, SessionNotification, SessionUpdate, is_of_client_files,
 };
 use serde_json::value::RawValue;
@@ -771,7 +771,7 @@ impl Book {
     fn refuse(&mut self, is_lost: impl Fn(&str, &PendingRequest) -> bool) -> Vec<Vec<u8>> {
         let lost = self.pending.extract_if(|key, request| is_lost(key, request));
         let error = RpcError::internal("the connection to the server was lost before it answered; retry");
-        let error = error.data(Json::from(json!({"code": "interrupted", "retryable": true})));
+        let error = error.coded("interrupted", true);
         lost.filter_map(|(_, request)| response_frame(request.id.get(), Err(&error)).ok()).collect()
     }
 }

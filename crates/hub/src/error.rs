@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_schema::{Error as RpcError, Json};
+use duologue_schema::Error as RpcError;
 use duologue_store::{CursorGoneReason, LogCursor};
-use serde_json::json;
 
 /// An error of the hub.
 #[derive(Debug, thiserror::Error)]
@@ -167,8 +166,7 @@ impl Error {
             Error::Closed => "closed",
             Error::Decode(_) | Error::Encode(_) => "internal",
         };
-        let data = json!({ "code": code, "retryable": self.is_retryable() });
-        RpcError::internal(self.to_string()).data(Json::from(data))
+        RpcError::internal(self.to_string()).coded(code, self.is_retryable())
     }
 
     /// Returns true if the same request may succeed later.

@@ -10,7 +10,6 @@ use duologue_rpc::{Limits, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     Error as RpcError, Json, Notification as _, SessionId, SessionNotification, SessionUpdate,
 };
-use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -104,7 +103,7 @@ pub(crate) fn check_length(line: &[u8]) -> Result<(), RpcError> {
     let error = RpcError::internal(format!(
         "the message has {bytes} bytes, the limit is {limit} (`Limits::frame_bytes` less 16 KiB)"
     ));
-    Err(error.data(Json::from(json!({ "code": "limit_reached", "retryable": false }))))
+    Err(error.coded("limit_reached", false))
 }
 
 /// Returns true for each response: the hub writes all of them, with the id in front. Some requests of agents begin so too.
@@ -240,6 +239,8 @@ async fn write(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

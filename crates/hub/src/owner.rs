@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use duologue_rpc::RpcMessage;
-use duologue_schema::{Error as RpcError, InitializeResponse, Json, RequestId, SessionId};
+use duologue_schema::{Error as RpcError, InitializeResponse, RequestId, SessionId};
 use duologue_transcript::Side;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use self::replay::LateReplay;
 use self::restoring::{LostValue, Restoring, first_step};
@@ -549,5 +549,5 @@ fn raw_line(line: serde_json::Result<Vec<u8>>) -> Option<Box<RawValue>> {
 
 fn client_lost() -> RpcError {
     let error = RpcError::internal("no client is connected that could do this; retry when one is back");
-    error.data(Json::from(json!({ "code": "client_lost", "retryable": true })))
+    error.coded("client_lost", true)
 }

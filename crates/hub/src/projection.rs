@@ -5,7 +5,7 @@
 use duologue_rpc::RpcMessage;
 use duologue_rpc::raw_message::{call_frame, member, splice};
 use duologue_schema::{
-    CancelRequestNotification, Error as RpcError, Json, Notification as _, OtherTurnNotification, RequestId,
+    CancelRequestNotification, Error as RpcError, Notification as _, OtherTurnNotification, RequestId,
     SessionId,
 };
 use duologue_transcript::Side;
@@ -167,8 +167,7 @@ pub(crate) fn position_of(session: &SessionId, id: &RawValue) -> Option<u64> {
 /// Returns the error of a request that has no response of the agent.
 pub(crate) fn interruption(code: &str, reason: &str) -> RpcError {
     // The same prompt finds no context the next time either.
-    let data = Json::from(json!({ "code": code, "retryable": code != CONTEXT_LOST }));
-    RpcError::internal(reason.to_owned()).data(data)
+    RpcError::internal(reason.to_owned()).coded(code, code != CONTEXT_LOST)
 }
 
 /// Writes a response from the text of its member `result` or `error`.

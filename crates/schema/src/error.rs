@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::wire::schema_of;
 use crate::{Json, Members};
@@ -43,13 +44,32 @@ impl Error {
         self
     }
 
+    /// Adds the members of the errors of this project to `data`: the `code` on which programs switch, and `retryable`,
+    /// which is true if the same request may succeed later. Other members of `data` are kept.
+    ///
+    /// ```
+    /// use duologue_schema::Error;
+    /// use serde_json::{Value, json};
+    ///
+    /// let error = Error::internal("no such mode").data(json!({"name": "mode"})).coded("state_lost", false);
+    /// let data: Value = error.data.unwrap().parse().unwrap();
+    /// assert_eq!(data, json!({"code": "state_lost", "retryable": false, "name": "mode"}));
+    /// ```
+    #[must_use]
+    pub fn coded(mut self, code: &str, is_retryable: bool) -> Self {
+        let data = self.data.as_ref().and_then(|data| data.parse::<Members>().ok());
+        let mut members = data.unwrap_or_default();
+        members.insert("code", Value::from(code)).insert("retryable", Value::from(is_retryable));
+        self.data = Json::new(&members).ok();
+        self
+    }
+
     /// Returns a member of `data`, such as the `code` or the `detail` of the errors of this project.
     ///
     /// ```
     /// use duologue_schema::Error;
-    /// use serde_json::json;
     ///
-    /// let error = Error::internal("the agent ended").data(json!({"code": "interrupted", "retryable": true}));
+    /// let error = Error::internal("the agent ended").coded("interrupted", true);
     /// assert_eq!(error.data_member::<String>("code").as_deref(), Some("interrupted"));
     /// assert_eq!(error.data_member::<String>("retryable"), None);
     /// ```

@@ -2,8 +2,7 @@
 
 use duologue_rpc::raw_message::{member, response_frame, text};
 use duologue_rpc::{JsonScanner, JsonTokenKind, Limits, Malformed};
-use duologue_schema::{Error as RpcError, Json, RequestId};
-use serde_json::json;
+use duologue_schema::{Error as RpcError, RequestId};
 
 use super::ID_BYTES;
 use super::paths::RefusedMessage;
@@ -81,8 +80,7 @@ impl LongLine {
         let reason = format!(
             "the answer of the client is longer than the limit of {limit} bytes, and was not sent; answer with less"
         );
-        let data = json!({"code": "limit_reached", "retryable": false});
-        error_line(&id, &RpcError::internal(reason).data(Json::from(data))).map(LongLine::Response)
+        error_line(&id, &RpcError::internal(reason).coded("limit_reached", false)).map(LongLine::Response)
     }
 
     /// Returns the consequence for the log.

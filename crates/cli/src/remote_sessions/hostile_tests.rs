@@ -30,7 +30,7 @@ fn no_name_of_a_login_in_a_terminal_passes() {
         for code in ["context_lost", "restore_failed", "other"] {
             let (mut book, answers, _repeated) = book();
             let data = json!({"code": code, name: logins});
-            let error = RpcError::internal("no").data(Json::from(data));
+            let error = RpcError::internal("no").data(data);
             let error = line(&json!({"jsonrpc": "2.0", "id": 2, "error": error}));
             let passed = read(&book.accept_server_line(error, &answers).expect("an error"));
             let text = passed.to_string();

@@ -142,7 +142,7 @@ fn a_lost_session_is_reported_to_the_user() {
 }
 
 fn failed(code: &str) -> RpcError {
-    RpcError::internal("no").data(Json::from(json!({"code": code, "retryable": true})))
+    RpcError::internal("no").coded(code, true)
 }
 
 /// Resumes a session at a server with these answers, one after the other. Returns the requests, the lines for the client,
@@ -716,8 +716,7 @@ fn paths_are_mapped_between_the_client_and_the_server() {
 fn a_lost_conversation_names_the_option_that_goes_on_without_it() {
     let prompt = line(&call(&json!(9), "session/prompt", &json!({"sessionId": "s", "_meta": {"a": 1}})));
     let lost = |id: u64| {
-        let error =
-            RpcError::internal("the conversation is lost").data(Json::from(json!({"code": "context_lost"})));
+        let error = RpcError::internal("the conversation is lost").data(json!({"code": "context_lost"}));
         line(&json!({"jsonrpc": "2.0", "id": id, "error": error}))
     };
     let read = |line: &[u8]| serde_json::from_slice::<Value>(line).unwrap();

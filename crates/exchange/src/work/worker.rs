@@ -271,8 +271,7 @@ fn read(
 /// Returns the JSON-RPC error for an error. Several codes share a number, so the code is also in
 /// `data`.
 fn to_wire(fault: &EnvelopeError) -> WireError {
-    let data = serde_json::json!({ "code": fault.code, "retryable": fault.retryable });
-    WireError::new(fault.code.rpc_code(), fault.message.clone()).data(data)
+    WireError::new(fault.code.rpc_code(), fault.message.clone()).coded(fault.code.as_str(), fault.retryable)
 }
 
 fn from_wire(error: &WireError) -> AnswerError {

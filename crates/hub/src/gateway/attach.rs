@@ -15,7 +15,7 @@ use duologue_http::{
 };
 use duologue_rpc::raw_message::response_line;
 use duologue_rpc::{Limits, Lock as _, RpcMessage, Transport};
-use duologue_schema::{Error as RpcError, Json};
+use duologue_schema::Error as RpcError;
 use duologue_store::{RegistrySource, RegistryStatus, StoreBatch, StoreChange};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
@@ -216,8 +216,8 @@ async fn serve(
             "_meta": {"duologue": {"agentId": agent}},
         })),
         Err(refusal) => {
-            let data = json!({"code": refusal.code.as_str(), "retryable": refusal.code.is_retryable()});
-            Err(RpcError::internal(refusal.message.clone()).data(Json::from(data)))
+            let error = RpcError::internal(refusal.message.clone());
+            Err(error.coded(refusal.code.as_str(), refusal.code.is_retryable()))
         }
     };
     let outcome =

@@ -5,11 +5,10 @@ use std::time::Duration;
 use duologue_rpc::raw_message::call_frame;
 use duologue_rpc::{Limits, Malformed, ResponseOutcome, RpcMessage};
 use duologue_schema::{
-    CancelNotification, CancelRequestNotification, Error as RpcError, Json, Members, Notification as _,
+    CancelNotification, CancelRequestNotification, Error as RpcError, Members, Notification as _,
     PromptRequest, Request as _, RequestId, SessionId,
 };
 use duologue_transcript::Side;
-use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::{AgentProcess, AttachedClient, CancelledTurn, SessionOwner, Waiting, client_lost, raw, raw_line};
@@ -184,7 +183,7 @@ impl SessionOwner {
         }
         let refusal = if is_prompt && self.has_turn() {
             let error = RpcError::invalid_request("a prompt is already running in this session");
-            Some(error.data(Json::from(json!({ "code": "busy", "retryable": true }))))
+            Some(error.coded("busy", true))
         } else if let Some(error) = self.lost_error().filter(|_| is_prompt) {
             Some(error)
         } else if let Err(error) = self.check_requests() {

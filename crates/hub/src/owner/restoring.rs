@@ -10,7 +10,7 @@ use std::time::Duration;
 use duologue_rpc::raw_message::{call_frame, response_frame};
 use duologue_rpc::{ResponseOutcome, RpcMessage};
 use duologue_schema::{
-    CancelRequestNotification, Error as RpcError, ErrorCode, InitializeResponse, Json, LoadSessionRequest,
+    CancelRequestNotification, Error as RpcError, ErrorCode, InitializeResponse, LoadSessionRequest,
     NewSessionRequest, Notification as _, Request as _, ResumeSessionRequest, SessionConfigId,
     SessionConfigKind, SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId,
     SessionNotification, SessionUpdate,
@@ -397,8 +397,8 @@ impl SessionOwner {
         let text = format!(
             "the agent was started again and did not take back {name} `{wanted}` (it is in `{actual}`); choose a value of {name} before the next prompt"
         );
-        let data = json!({"code": "state_lost", "retryable": false, "name": name, "wanted": wanted, "actual": actual, "available": available});
-        Some(RpcError::internal(text).data(Json::from(data)))
+        let data = json!({"name": name, "wanted": wanted, "actual": actual, "available": available});
+        Some(RpcError::internal(text).data(data).coded("state_lost", false))
     }
 
     /// Records the guards that no client has chosen, if the agent has listed others since. So the next process is compared with
@@ -501,7 +501,7 @@ fn not_restored(error: &RpcError) -> RpcError {
         "the agent did not restore the session: {text}; send the prompt again, or, if the agent has lost the conversation, {FRESH}"
     );
     named.message = reason.into();
-    named.data(Json::from(json!({ "code": RESTORE_FAILED, "retryable": true, "agent": error.data })))
+    named.data(json!({ "agent": error.data })).coded(RESTORE_FAILED, true)
 }
 
 /// Returns the message of an agent's error, with the text in its data.

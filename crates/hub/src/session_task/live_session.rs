@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 
 use duologue_rpc::{Limits, RpcMessage};
-use duologue_schema::{Error as RpcError, Json, RequestId, SessionId};
-use serde_json::{Value, json};
+use duologue_schema::{Error as RpcError, RequestId, SessionId};
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::abilities::Abilities;
@@ -167,8 +167,7 @@ pub(super) fn ended_response(line: &[u8], failure: &OnceLock<Arc<Error>>) -> Opt
         // The same request fails until then.
         Some(error) => {
             let text = format!("{}; load the session again", Error::LogFailed(error.clone()));
-            let data = json!({ "code": "log_failed", "retryable": false });
-            RpcError::internal(text).data(Json::from(data))
+            RpcError::internal(text).coded("log_failed", false)
         }
         None => interruption("session_ended", "the session was closed or deleted; load it again"),
     };

@@ -4,9 +4,8 @@ use std::borrow::Cow;
 
 use duologue_rpc::raw_message::{is_similar_name, text};
 use duologue_rpc::{JsonScanner, JsonTokenKind, Limits};
-use duologue_schema::{Error as RpcError, Json};
+use duologue_schema::Error as RpcError;
 use duologue_transcript::Side;
-use serde_json::json;
 
 use crate::link::StageLink;
 use crate::message::StageMessage;
@@ -272,8 +271,7 @@ impl PathMap {
                 let reason = format!(
                     "the message with its mapped paths has more than {limit} bytes (`Limits::frame_bytes`); send less"
                 );
-                let data = json!({"code": "limit_reached", "retryable": false});
-                RpcError::invalid_request(reason).data(Json::from(data))
+                RpcError::invalid_request(reason).coded("limit_reached", false)
             }
         })
     }
