@@ -169,7 +169,7 @@ async fn list(request: &HubRequest, args: TasksListArgs) -> Result<Exit> {
     (filter.owner, filter.state) = (args.owner, args.state.map(StateName::filter).transpose()?);
     let listed = request.result(request.hub.tasks(&args.agent, &filter).await)?;
     request.print_page(&listed.tasks, listed.pagination, |task| {
-        vec![task.task_id.clone(), task.state.clone(), format!("{}%", task.progress), task.kind.clone()]
+        vec![task.task_id.clone(), task.state.clone(), percent(task), task.kind.clone()]
     })
 }
 
@@ -401,7 +401,12 @@ fn update_text(update: &SessionUpdate, rest: &mut String) -> String {
 }
 
 fn line(task: &RestTask) -> String {
-    format!("{}: {}, {}%", task.task_id, task.state, task.progress)
+    format!("{}: {}, {}", task.task_id, task.state, percent(task))
+}
+
+/// Returns the progress of a task, or a dash while none is known.
+fn percent(task: &RestTask) -> String {
+    task.progress.map_or_else(|| "–".to_owned(), |percent| format!("{percent}%"))
 }
 
 /// Returns the result or the error of a task, if it has one.

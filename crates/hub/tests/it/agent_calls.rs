@@ -295,7 +295,7 @@ async fn until_cancelled(world: &RestWorld, count: usize) {
 async fn a_call_is_cancelled_by_its_agent_or_with_it() {
     let (world, _folder) = world(&["a", "b"], "").await;
     let text = run(&world, ADMIN, "a", "cancel agent://b sleep").await;
-    let states = r#"{"progress":0,"state":"working"} working true cancelled already_finished"#;
+    let states = r#"{"state":"working"} working true cancelled already_finished"#;
     assert_eq!(text, states);
 
     // Nobody waits for the task of a process that has ended.

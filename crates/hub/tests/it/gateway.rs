@@ -210,7 +210,7 @@ async fn a_task_runs_as_a_turn_and_queues_its_posts() {
     new.stream_endpoint = Some("https://example.com/chunks".into());
     let key = served.create_task(new).await;
     let ended = served.ended(&key).await;
-    assert_eq!((&ended.state, ended.progress), (&TaskState::Completed, 100), "{ended:?}");
+    assert_eq!((&ended.state, ended.progress), (&TaskState::Completed, Some(100)), "{ended:?}");
     assert_eq!(result(&ended)["stopReason"], "end_turn");
     let text = result(&ended)["text"].as_str().unwrap().to_owned();
     assert!(!text.is_empty() && ended.session.is_some() && ended.callback_queued);

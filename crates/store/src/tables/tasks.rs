@@ -143,8 +143,8 @@ pub struct StoredTask {
     pub state: TaskState,
     /// True if an agent has started it, so it is not started again unless it is safe to retry.
     pub started: bool,
-    /// The progress in percent.
-    pub progress: u8,
+    /// The progress in percent, which is 1 or more. Absent until a part of the work is known to be done.
+    pub progress: Option<u8>,
     /// The result.
     pub result: Option<JsonText>,
     /// The error.

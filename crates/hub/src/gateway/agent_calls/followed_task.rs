@@ -83,7 +83,10 @@ impl FollowedTask<'_> {
                 Ok(Some(task)) => {
                     let now = (task.state.clone(), task.progress);
                     if task.state != TaskState::Submitted && sent.as_ref() != Some(&now) {
-                        let data = json!({"state": task.state.as_str(), "progress": task.progress});
+                        let mut data = json!({"state": task.state.as_str()});
+                        if let Some(percent) = task.progress {
+                            data["progress"] = json!(percent);
+                        }
                         self.notify(Notify::new(PROGRESS).data(Json::from(data)));
                         sent = Some(now);
                     }

@@ -269,7 +269,7 @@ struct SeenTask {
     version: u64,
     session: Option<String>,
     state: Option<TaskState>,
-    progress: u8,
+    progress: Option<u8>,
     questions: HashMap<String, QuestionState>,
 }
 
@@ -305,8 +305,9 @@ impl SeenTask {
             let is_final = task.state.is_final();
             let mut changes = Vec::new();
             let is_new_state = self.state.as_ref() != Some(&task.state);
-            if task.progress != self.progress && !is_new_state {
-                let progress = RestTaskProgress { task_id: task.key.task.clone(), progress: task.progress };
+            let news = task.progress.filter(|_| task.progress != self.progress && !is_new_state);
+            if let Some(progress) = news {
+                let progress = RestTaskProgress { task_id: task.key.task.clone(), progress };
                 changes.extend(event("progress", &progress));
             }
             (self.version, self.progress) = (version, task.progress);

@@ -44,7 +44,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<StoredTask> {
         priority: small(row, 7)?,
         state: TaskState::from(row.get_ref(8)?.as_str()?),
         started: row.get(9)?,
-        progress: small(row, 10)?,
+        progress: Some(small(row, 10)?).filter(|percent| *percent > 0),
         result: maybe_json(row, 11)?,
         error: has_error.then(|| parsed(row, 12)).transpose()?,
         callback: row.get(13)?,

@@ -69,7 +69,7 @@ fn a_task_is_created_once(store: &dyn Store) {
     other.key.owner = "bob".into();
     assert_eq!(change(store, StoreChange::CreateTask(other)), ChangeOutcome::Done);
     let found = get(store, "t1");
-    assert_eq!((found.state, found.version, found.progress), (TaskState::Submitted, 1, 0));
+    assert_eq!((found.state, found.version, found.progress), (TaskState::Submitted, 1, None));
     assert_eq!((found.created, found.from.principal.as_str()), (time(1).wall, OWNER));
 }
 
@@ -83,7 +83,7 @@ fn a_task_runs_to_its_end(store: &dyn Store) {
     update.result = Some(json("42"));
     change_at(store, 4, StoreChange::UpdateTask(update)).expect("completed");
     let done = get(store, "t1");
-    assert_eq!((done.state.clone(), done.progress, done.version), (TaskState::Completed, 100, 4));
+    assert_eq!((done.state.clone(), done.progress, done.version), (TaskState::Completed, Some(100), 4));
     assert_eq!((done.result.clone(), done.session.as_deref()), (Some(json("42")), Some("s1")));
     assert_eq!((done.completed, done.duration()), (Some(time(4).wall), Some(Duration::from_secs(3))));
     assert_eq!(store.sweep(time(99)).expect("swept").tasks_ended, [], "its lease has ended");

@@ -302,14 +302,19 @@ function taskHash(task) {
   return `#/task/${[task.agentId, task.owner, task.taskId].map(encodeURIComponent).join('/')}`;
 }
 
+function progressOf(task) {
+  if (task.progress === undefined) return undefined;
+  const bar = make('progress');
+  Object.assign(bar, { max: 100, value: task.progress });
+  bar.setAttribute('aria-label', `${task.progress} percent`);
+  return bar;
+}
+
 function taskRow(task) {
   const row = make('li', 'row');
   row.append(link(task.taskId, taskHash(task), true), state(task.state), make('span', 'more', `${task.type} from ${task.from}`));
-  if (task.state === 'working') {
-    const bar = row.appendChild(make('progress'));
-    Object.assign(bar, { max: 100, value: task.progress });
-    bar.setAttribute('aria-label', `${task.progress} percent`);
-  }
+  const bar = task.state === 'working' && progressOf(task);
+  if (bar) row.append(bar);
   if (task.error) row.append(make('span', 'more', `${task.error.code}: ${task.error.message}`));
   row.appendChild(make('span', 'end')).append(time(task.createdAt, 'created'));
   return row;
@@ -348,13 +353,10 @@ async function showTask(tools) {
     if (text === shown || tools.signal.aborted) return;
     shown = text;
     const session = task.sessionId && link(task.sessionId, `#/session/${encodeURIComponent(task.sessionId)}`);
-    const bar = make('progress');
-    Object.assign(bar, { max: 100, value: task.progress });
-    bar.setAttribute('aria-label', `${task.progress} percent`);
     const parts = [
       facts([
         ['State', state(task.state)],
-        ['Progress', bar],
+        ['Progress', progressOf(task)],
         ['Agent', task.agentId],
         ['Type', task.type],
         ['From', task.from],
