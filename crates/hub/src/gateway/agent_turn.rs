@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::gateway::agent_calls::DELEGATED;
 use crate::gateway::config::WorkQuestions;
 use crate::gateway::dialogue_relay::{RelayChannel, relaying};
+use crate::gateway::failure;
 use crate::gateway::hosted::HostedEntry;
 use crate::gateway::result_size::ResultSize;
 use crate::session_task::ClientRole;
@@ -152,7 +153,7 @@ pub(crate) fn failure_of(code: &str, error: &duologue_client::Error) -> TaskFail
             let why = format!(
                 "the agent requires a login: {message}; log in with its own program, or set its key in `agents.env`"
             );
-            TaskFailure::new("login_required", why, false)
+            TaskFailure::new(failure::LOGIN_REQUIRED, why, false)
         }
         // An error of the hub, which names the cause itself.
         duologue_client::Error::Response(response) if error.code().is_some() => {

@@ -28,9 +28,9 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::exchange_state::AGENT_SCHEME;
-use crate::gateway::GatewayShared;
 use crate::gateway::agent_turn::{WorkSession, connect};
 use crate::gateway::work_turn::WorkEnd;
+use crate::gateway::{GatewayShared, failure};
 use crate::session_task::ClientRole;
 
 /// The type of a task that is a dialogue. Its id is that of the dialogue.
@@ -185,7 +185,7 @@ impl DialogueWork {
     ) -> Result<Self, WorkEnd> {
         tokio::select! {
             begun = DialogueWork::open(gateway, task, work, channel) => begun,
-            end = server_ends(gateway) => Err(failed("unreachable", end.why, false)),
+            end = server_ends(gateway) => Err(failed(failure::UNREACHABLE, end.why, false)),
         }
     }
 
@@ -198,14 +198,14 @@ impl DialogueWork {
         let session = DialogueWork::session_of_caller(task).unwrap_or_default();
         let (to_target, of_caller) = mpsc::unbounded_channel();
         let caller = CallerSide::open(gateway, task, &session, to_target.clone()).await;
-        let caller = caller.map_err(|why| failed("unreachable", why, false))?;
+        let caller = caller.map_err(|why| failed(failure::UNREACHABLE, why, false))?;
         let is_repeated = task.attempts > 1;
         for session in [&caller.session, &work.session] {
             // A request brings the agent's session back behind a restart.
             if is_repeated && let Err(error) = session.peer_agent().ping().await {
                 let code = error.code();
                 if !code.is_retryable() && !matches!(error, ExchangeError::NotSupported { .. }) {
-                    return Err(failed("unreachable", error.fault().message, false));
+                    return Err(failed(failure::UNREACHABLE, error.fault().message, false));
                 }
                 tracing::debug!(dialogue = task.key.task, %error, "a session of a dialogue has not answered");
             }
@@ -238,7 +238,7 @@ impl DialogueWork {
             caller.connection.close().await;
             match ended.filter(|_| !*ending.borrow()) {
                 None => ended_as(TaskState::Completed),
-                Some(end) => failed("agent_failed", end.why, is_remote && end.is_lost),
+                Some(end) => failed(failure::AGENT_FAILED, end.why, is_remote && end.is_lost),
             }
         };
         let place = RelayPlace(gateway.clone(), task.key.clone());
@@ -280,7 +280,9 @@ impl DialogueWork {
     /// Returns the end.
     pub(crate) async fn end(mut self) -> WorkEnd {
         self.run().await;
-        self.end.take().unwrap_or_else(|| failed("internal", "the dialogue has no end".to_owned(), false))
+        self.end
+            .take()
+            .unwrap_or_else(|| failed(failure::INTERNAL, "the dialogue has no end".to_owned(), false))
     }
 }
 

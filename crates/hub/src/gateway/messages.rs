@@ -22,7 +22,7 @@ use crate::gateway::result_size::ResultSize;
 use crate::gateway::runner::{LEASE, insist, renewing};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::is_delegation_lost;
-use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
+use crate::gateway::{GatewayShared, Refusal, RefusalCode, events, failure};
 use crate::state::CONTEXT_LOST;
 
 /// The reason for which a message has no answer.
@@ -37,6 +37,12 @@ enum AnswerFailure {
     Failed(String),
     /// The agent does not know the conversation any more, and has not begun the message.
     ContextLost(String),
+}
+
+impl AnswerFailure {
+    fn of(code: &str, why: &str) -> Self {
+        AnswerFailure::Failed(format!("{code}: {why}"))
+    }
 }
 
 impl From<String> for AnswerFailure {
@@ -96,7 +102,7 @@ async fn finish(gateway: &GatewayShared, lease: LeaseToken, outcome: StoreChange
         && is_answer
         && refusal.code == RefusalCode::InvalidParameter
     {
-        let error = format!("too_large: the answer cannot be stored: {refusal}");
+        let error = format!("{}: the answer cannot be stored: {refusal}", failure::TOO_LARGE);
         written = change(gateway, StoreChange::RejectMessage { lease, error }).await;
     }
     if let Err(refusal) = written {
@@ -117,7 +123,7 @@ async fn answer(
     let trace = message.trace.as_deref().and_then(TraceContext::new);
     let opened = MessageSession::open(&agent, message, trace.as_ref()).await;
     let mut session =
-        opened.map_err(|error| AnswerFailure::NotBegun(named(failure_of("unreachable", &error))))?;
+        opened.map_err(|error| AnswerFailure::NotBegun(named(failure_of(failure::UNREACHABLE, &error))))?;
     let begun = match content.metadata["retry"] == "safe" {
         // It returns to its place if it is lost.
         true => StoreChange::RenewLease { lease, lasts: LEASE },
@@ -142,7 +148,7 @@ async fn answer(
                 match follow(&mut session.work, prompt(), size, place).await {
                     Err(AnswerFailure::ContextLost(_)) => {
                         let anew = session.begin_anew(&agent, trace.as_ref()).await;
-                        anew.map_err(|error| named(failure_of("unreachable", &error)))?;
+                        anew.map_err(|error| named(failure_of(failure::UNREACHABLE, &error)))?;
                         follow(&mut session.work, prompt(), size, place).await
                     }
                     answered => answered,
@@ -150,8 +156,7 @@ async fn answer(
             }
         }
     };
-    let too_long =
-        |_| AnswerFailure::Failed("timeout: the agent took too long (`limits.task_seconds`)".into());
+    let too_long = |_| AnswerFailure::of(failure::TIMEOUT, "the agent took too long (`limits.task_seconds`)");
     let outcome = timeout_at(limit, answered).await.map_err(too_long).and_then(|answered| answered);
     let has_lost_context = session.has_lost_context;
     // A turn that took too long would go on in a session that stays open.
@@ -217,7 +222,7 @@ async fn follow(
         false if error.code().as_deref() == Some(CONTEXT_LOST) => {
             AnswerFailure::ContextLost(error.to_string())
         }
-        false => AnswerFailure::Failed(named(failure_of("agent_failed", &error))),
+        false => AnswerFailure::Failed(named(failure_of(failure::AGENT_FAILED, &error))),
     };
     let mut turn = work.session.prompt(prompt).await.map_err(failed)?;
     place.begin();
@@ -226,7 +231,7 @@ async fn follow(
         tokio::select! {
             update = turn.next() => match update {
                 Some(Ok(update)) if output.add(&update) => {}
-                Some(Ok(_)) => return Err("too_large: the updates of the agent exceed 64 MiB".to_owned().into()),
+                Some(Ok(_)) => return Err(AnswerFailure::of(failure::TOO_LARGE, "the updates of the agent exceed 64 MiB")),
                 Some(Err(error)) => return Err(failed(error)),
                 None => break,
             },
@@ -238,7 +243,7 @@ async fn follow(
     }
     let response = turn.outcome().await.map_err(failed)?;
     if response.stop_reason == StopReason::Cancelled {
-        return Err("cancelled: the turn was cancelled".to_owned().into());
+        return Err(AnswerFailure::of(failure::CANCELLED, "the turn was cancelled"));
     }
     let (text, is_cut) = output.text(size);
     let mut response = json!({"type": "response", "content": text, "mimeType": "text/plain"});

@@ -14,6 +14,7 @@ mod config;
 mod conversations;
 mod dialogue_relay;
 mod events;
+mod failure;
 mod hosted;
 mod keys;
 mod messages;

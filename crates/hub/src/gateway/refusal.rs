@@ -4,46 +4,66 @@ use std::borrow::Cow;
 
 use duologue_store::Error as StoreError;
 
-/// The kind of a [`Refusal`]. Programs switch on its text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RefusalCode {
+/// Declares the codes, each with its text, its status and whether the same request can succeed later.
+macro_rules! refusal_codes {
+    ($($(#[$doc:meta])* $code:ident = ($text:literal, $status:literal, $is_retryable:literal);)*) => {
+        /// The kind of a [`Refusal`]. Programs switch on its text.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum RefusalCode {
+            $($(#[$doc])* $code,)*
+        }
+
+        impl RefusalCode {
+            /// Every code.
+            pub const ALL: &[Self] = &[$(RefusalCode::$code,)*];
+
+            const fn row(self) -> (&'static str, u16, bool) {
+                match self {
+                    $(RefusalCode::$code => ($text, $status, $is_retryable),)*
+                }
+            }
+        }
+    };
+}
+
+refusal_codes! {
     /// A part of the request is missing or has a wrong form.
-    InvalidParameter,
+    InvalidParameter = ("invalid_parameter", 400, false);
     /// The version of the interface is not supported.
-    UnsupportedVersion,
+    UnsupportedVersion = ("unsupported_version", 400, false);
     /// The request has no valid key or token.
-    Unauthenticated,
+    Unauthenticated = ("unauthenticated", 401, false);
     /// The principal may not do this.
-    NotAuthorized,
+    NotAuthorized = ("not_authorized", 403, false);
     /// It does not exist, or the principal may not know of it.
-    NotFound,
+    NotFound = ("not_found", 404, false);
     /// The path has no such method.
-    MethodNotAllowed,
+    MethodNotAllowed = ("method_not_allowed", 405, false);
     /// The same id was used with another content, or the record has changed in between.
-    Conflict,
+    Conflict = ("conflict", 409, false);
     /// A request with the idempotency key still runs.
-    KeyInUse,
+    KeyInUse = ("key_in_use", 409, true);
     /// The idempotency key belongs to a request with another content.
-    KeyReused,
+    KeyReused = ("key_reused", 422, false);
     /// It has ended already in another way.
-    AlreadyFinished,
-    /// The message is not delivered any more, or the records are not there any more.
-    Expired,
+    AlreadyFinished = ("already_finished", 409, false);
+    /// The records of a log are not there any more.
+    Expired = ("expired", 410, false);
     /// The body is too large.
-    TooLarge,
+    TooLarge = ("too_large", 413, false);
     /// The body has a type that the route does not accept.
-    UnsupportedMediaType,
+    UnsupportedMediaType = ("unsupported_media_type", 415, false);
     /// The configuration of the server has no setting that the work needs.
-    NotConfigured,
+    NotConfigured = ("not_configured", 409, false);
     /// A limit is reached.
-    Overloaded,
+    Overloaded = ("overloaded", 429, true);
     /// Nobody is there to take it now.
-    Unreachable,
+    Unreachable = ("unreachable", 503, true);
     /// It took too long.
-    Timeout,
+    Timeout = ("timeout", 504, true);
     /// The server has failed.
-    Internal,
+    Internal = ("internal", 500, true);
 }
 
 impl RefusalCode {
@@ -63,29 +83,6 @@ impl RefusalCode {
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         self.row().2
-    }
-
-    const fn row(self) -> (&'static str, u16, bool) {
-        match self {
-            RefusalCode::InvalidParameter => ("invalid_parameter", 400, false),
-            RefusalCode::UnsupportedVersion => ("unsupported_version", 400, false),
-            RefusalCode::Unauthenticated => ("unauthenticated", 401, false),
-            RefusalCode::NotAuthorized => ("not_authorized", 403, false),
-            RefusalCode::NotFound => ("not_found", 404, false),
-            RefusalCode::MethodNotAllowed => ("method_not_allowed", 405, false),
-            RefusalCode::Conflict => ("conflict", 409, false),
-            RefusalCode::KeyInUse => ("key_in_use", 409, true),
-            RefusalCode::KeyReused => ("key_reused", 422, false),
-            RefusalCode::AlreadyFinished => ("already_finished", 409, false),
-            RefusalCode::Expired => ("expired", 410, false),
-            RefusalCode::TooLarge => ("too_large", 413, false),
-            RefusalCode::UnsupportedMediaType => ("unsupported_media_type", 415, false),
-            RefusalCode::NotConfigured => ("not_configured", 409, false),
-            RefusalCode::Overloaded => ("overloaded", 429, true),
-            RefusalCode::Unreachable => ("unreachable", 503, true),
-            RefusalCode::Timeout => ("timeout", 504, true),
-            RefusalCode::Internal => ("internal", 500, true),
-        }
     }
 }
 

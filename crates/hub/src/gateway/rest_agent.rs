@@ -16,6 +16,7 @@ use crate::clock::HubClock;
 use crate::credential::AgentCredential;
 use crate::deliveries::{DeliverySettings, honoured_wait};
 use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits};
+use crate::gateway::failure;
 use crate::gateway::pauses::DoublingPause;
 use crate::gateway::rest::path_of;
 use crate::gateway::result_size::ResultSize;
@@ -68,7 +69,7 @@ impl RestFault {
     }
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
-        RestFault { is_temporary: true, ..RestFault::new("unreachable", message) }
+        RestFault { is_temporary: true, ..RestFault::new(failure::UNREACHABLE, message) }
     }
 
     /// Returns true if the agent does not know the work, or has no route for its state.
@@ -92,7 +93,7 @@ impl RestFault {
         let is_code = (1..=64).contains(&code.len())
             && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         let message = error["message"].as_str().unwrap_or("the agent has named no reason");
-        RestFault::new(if is_code { code } else { "agent_failed" }, beginning(message, REFUSAL_BYTES))
+        RestFault::new(if is_code { code } else { failure::AGENT_FAILED }, beginning(message, REFUSAL_BYTES))
     }
 }
 
@@ -125,7 +126,7 @@ pub(crate) fn answer_about(id: &str, name: &str, answer: Value) -> Result<Value,
         None | Some(Value::Null) => Ok(answer),
         Some(Value::String(found)) if found == id => Ok(answer),
         Some(_) => Err(RestFault::new(
-            "agent_failed",
+            failure::AGENT_FAILED,
             format!("the agent answered with another `{name}` than {id:?}"),
         )),
     }
@@ -167,7 +168,8 @@ impl RestPeer {
         body: &impl Serialize,
         mut headers: HeaderMap,
     ) -> Result<Value, RestFault> {
-        let body = serde_json::to_vec(body).map_err(|error| RestFault::new("internal", error.to_string()))?;
+        let body =
+            serde_json::to_vec(body).map_err(|error| RestFault::new(failure::INTERNAL, error.to_string()))?;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         self.call(Method::POST, path, body.into(), headers).await
     }
@@ -214,7 +216,7 @@ impl RestPeer {
             // It would be in the result of a task.
             if parsed.as_ref().is_ok_and(|parsed| self.credential.is_in(parsed)) {
                 let why = "the answer of the agent has the credential of the server";
-                return Err(RestFault::new("agent_failed", why));
+                return Err(RestFault::new(failure::AGENT_FAILED, why));
             }
             return read(status, parsed.ok()).map_err(|fault| {
                 let wall = HubClock::system().now().wall;
@@ -240,7 +242,7 @@ fn too_large(ResultSize { part: limit, whole }: ResultSize) -> RestFault {
         }
     };
     RestFault::new(
-        "too_large",
+        failure::TOO_LARGE,
         format!("the answer of the agent is over the limit of {limit} bytes; {remedy}"),
     )
 }
@@ -251,7 +253,7 @@ fn read(status: StatusCode, parsed: Option<Value>) -> Result<Value, RestFault> {
     let fault = match number {
         200..=299 => {
             return parsed
-                .ok_or_else(|| RestFault::new("agent_failed", "the answer of the agent is not JSON"));
+                .ok_or_else(|| RestFault::new(failure::AGENT_FAILED, "the answer of the agent is not JSON"));
         }
         // The credential is that of the server, and not of the principal whose work this is.
         401 => RestFault::unreachable(
@@ -261,7 +263,7 @@ fn read(status: StatusCode, parsed: Option<Value>) -> Result<Value, RestFault> {
             RestFault::unreachable(format!("the agent answered with the status {number}"))
         }
         300..=399 => RestFault::new(
-            "agent_failed",
+            failure::AGENT_FAILED,
             format!("the agent answered with the status {number}, and redirects are not followed"),
         ),
         _ => match parsed {
@@ -269,7 +271,9 @@ fn read(status: StatusCode, parsed: Option<Value>) -> Result<Value, RestFault> {
                 let is_temporary = refusal["retryable"] == true;
                 RestFault { is_temporary, ..RestFault::answered(&refusal) }
             }
-            _ => RestFault::new("agent_failed", format!("the agent answered with the status {number}")),
+            _ => {
+                RestFault::new(failure::AGENT_FAILED, format!("the agent answered with the status {number}"))
+            }
         },
     };
     Err(RestFault { status: Some(number), ..fault })

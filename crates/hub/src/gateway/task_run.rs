@@ -33,7 +33,7 @@ use crate::gateway::runner::{
 };
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
-use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
+use crate::gateway::{GatewayShared, Refusal, RefusalCode, events, failure};
 use crate::question::answered_option;
 
 /// The time between two writes of progress and output.
@@ -111,7 +111,7 @@ impl TaskEnd {
     fn fit(&mut self, settings: &StoreSettings) {
         let Some(error) = &mut self.error else { return };
         if error.code.is_empty() || error.code.chars().count() > settings.id_chars {
-            error.code = "agent_failed".to_owned();
+            error.code = failure::AGENT_FAILED.to_owned();
         }
         error.message.truncate(beginning(&error.message, settings.text_bytes).len());
     }
@@ -227,14 +227,14 @@ impl TaskRun {
     async fn open(&self, task: &StoredTask) -> Result<WorkSession, TaskEnd> {
         let Some(agent) = self.gateway.hosted(&self.key.agent) else {
             let why = "the agent is not in the configuration any more";
-            return Err(TaskEnd::failed("unreachable", why, false));
+            return Err(TaskEnd::failed(failure::UNREACHABLE, why, false));
         };
         let trace = task.trace.as_deref().and_then(TraceContext::new);
         // A dialogue goes on in its session behind a restart.
         let relay = DialogueWork::session_of_caller(task).map(|_| mpsc::unbounded_channel());
         let known = task.session.as_deref().filter(|_| relay.is_some());
         let opened = WorkSession::open_for(&agent, &self.key.owner, trace.as_ref(), known, relay).await;
-        opened.map_err(|error| TaskEnd::from(failure_of("unreachable", &error)))
+        opened.map_err(|error| TaskEnd::from(failure_of(failure::UNREACHABLE, &error)))
     }
 
     /// Records that the agent gets the work. A task that is lost before returns to its place.
@@ -300,7 +300,7 @@ impl TaskRun {
                     Ok(Looked::Cancelling) => {}
                     Ok(Looked::Ended) => {
                         turn.cancel();
-                        return TaskEnd::failed("worker_lost", "the task ended elsewhere", true);
+                        return TaskEnd::failed(TaskFailure::WORKER_LOST, "the task ended elsewhere", true);
                     }
                     Err(_) => {
                         tokio::time::sleep(RETRY).await;
@@ -323,7 +323,7 @@ impl TaskRun {
                                 if !output.add(update) {
                                     turn.cancel();
                                     let why = "the updates of the agent exceed 64 MiB";
-                                    return TaskEnd { chunks, ..TaskEnd::failed("too_large", why, false) };
+                                    return TaskEnd { chunks, ..TaskEnd::failed(failure::TOO_LARGE, why, false) };
                                 }
                             }
                             WorkNews::Text(_) => {}
@@ -340,7 +340,7 @@ impl TaskRun {
                         }
                     }
                     Some(Err(error)) => {
-                        return TaskEnd { chunks, ..TaskEnd::failed("internal", error.to_string(), true) };
+                        return TaskEnd { chunks, ..TaskEnd::failed(failure::INTERNAL, error.to_string(), true) };
                     }
                     None => break,
                 },
@@ -510,7 +510,7 @@ impl TaskRun {
                 RefusalCode::InvalidParameter if !is_smaller => {
                     tracing::warn!(task = id, %refusal, "the end of a task is replaced by an error");
                     let why = format!("the end of the task could not be stored: {refusal}");
-                    end = TaskEnd { chunks: end.chunks, ..TaskEnd::failed("too_large", why, false) };
+                    end = TaskEnd { chunks: end.chunks, ..TaskEnd::failed(failure::TOO_LARGE, why, false) };
                     is_smaller = true;
                 }
                 RefusalCode::Overloaded | RefusalCode::InvalidParameter if has_posts => {
@@ -568,7 +568,7 @@ impl Cancelled {
                 is_lost: false,
             },
             Cancelled::Timeout => {
-                TaskEnd::failed("timeout", format!("the task did not end within {limit:?}"), true)
+                TaskEnd::failed(failure::TIMEOUT, format!("the task did not end within {limit:?}"), true)
             }
         }
     }

@@ -18,11 +18,11 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::gateway::GatewayShared;
 use crate::gateway::agent_calls::DELEGATED;
 use crate::gateway::agent_turn::{TurnOutput, WorkSession, failure_of, is_worker_lost, prompt_of_task};
 use crate::gateway::dialogue_relay::DialogueWork;
 use crate::gateway::result_size::ResultSize;
+use crate::gateway::{GatewayShared, failure};
 
 /// The type of a task whose parameters are a work order.
 const WORK_ORDER: &str = "invoke";
@@ -309,7 +309,7 @@ fn end_of_turn(
         Ok(response) => response,
         Err(error) => {
             let is_lost = is_worker_lost(is_remote, &error);
-            let error = Some(failure_of("agent_failed", &error));
+            let error = Some(failure_of(failure::AGENT_FAILED, &error));
             return WorkEnd { state: TaskState::Failed, result: None, error, is_lost };
         }
     };
@@ -320,7 +320,7 @@ fn end_of_turn(
         StopReason::Cancelled => (TaskState::Cancelled, None),
         StopReason::Refusal => {
             let why = "the agent refused the task";
-            (TaskState::Rejected, Some(TaskFailure::new("refused", why, false)))
+            (TaskState::Rejected, Some(TaskFailure::new(failure::REFUSED, why, false)))
         }
         _ => (TaskState::Completed, None),
     };

@@ -9,10 +9,7 @@ use duologue_store::{
 
 use super::DELEGATED;
 use super::chain::parent_of;
-use crate::gateway::events;
-
-/// The code of a task whose calling task was lost.
-const PARENT_LOST: &str = "parent_lost";
+use crate::gateway::{events, failure};
 
 /// Cancels the tasks that no task waits for any more. Call it before a worker takes one. It blocks.
 ///
@@ -34,7 +31,7 @@ pub(crate) fn cancel_orphans(store: &dyn Store, time: StoreTime) -> duologue_sto
         }
         let mut update = TaskUpdate::new(task.key.clone(), task.version).state(TaskState::Cancelled);
         let why = "the task that waited for it was lost when the server ended";
-        update.error = Some(TaskFailure::new(PARENT_LOST, why, false));
+        update.error = Some(TaskFailure::new(failure::PARENT_LOST, why, false));
         store.apply(StoreBatch::new(time).with(StoreChange::UpdateTask(update)))?;
         events::task_completed(&task.key, TaskState::Cancelled.as_str());
     }

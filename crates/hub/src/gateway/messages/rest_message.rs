@@ -15,7 +15,7 @@ use crate::gateway::rest_agent::{
 };
 use crate::gateway::runner::{continue_work, hand_over};
 use crate::gateway::work::WorkPlace;
-use crate::gateway::{GatewayShared, events};
+use crate::gateway::{GatewayShared, events, failure};
 
 /// The time for which the agent may keep the request open. It is below `OutboundSettings::total_timeout`.
 const WAIT: HeaderValue = HeaderValue::from_static("wait=20");
@@ -44,10 +44,14 @@ pub(super) async fn answer(
                 return response.map(JsonText::of).transpose().map_err(|error| error.to_string().into());
             }
             Some("error") => return Err(RestFault::answered(&answer["error"]).into()),
-            _ => return Err("agent_failed: the agent answered without a known status".to_owned().into()),
+            _ => {
+                let why = "the agent answered without a known status";
+                return Err(AnswerFailure::of(failure::AGENT_FAILED, why));
+            }
         }
         if Instant::now() >= until {
-            return Err("timeout: the agent took too long (`limits.task_seconds`)".to_owned().into());
+            let why = "the agent took too long (`limits.task_seconds`)";
+            return Err(AnswerFailure::of(failure::TIMEOUT, why));
         }
         sleep_until(until.min(Instant::now() + pause)).await;
         pause = pause.saturating_mul(2).min(LONGEST_POLL);

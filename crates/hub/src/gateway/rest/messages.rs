@@ -27,7 +27,7 @@ use crate::gateway::rest::values::{
     AgentTarget, RestFailure, RestId, RestMetadata, RestNumber, RestPriority, unless_null,
 };
 use crate::gateway::routing::OPERATOR;
-use crate::gateway::{Refusal, RefusalCode, events};
+use crate::gateway::{Refusal, RefusalCode, events, failure};
 
 /// The id that no message has: its path is that of `claim_messages`.
 const CLAIM: &str = "claim";
@@ -224,7 +224,7 @@ pub(crate) fn message_error(message: &StoredMessage) -> Option<RestFailure> {
     // Workers write `code: message`, and the store a code alone.
     let (code, message) = text.split_once(": ").unwrap_or((text, text));
     let is_code = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    let (code, message) = if is_code { (code, message) } else { ("undeliverable", text) };
+    let (code, message) = if is_code { (code, message) } else { (failure::UNDELIVERABLE, text) };
     let retryable = matches!(code, TaskFailure::WORKER_LOST | TaskFailure::RESTARTED);
     Some(RestFailure { code: code.to_owned(), message: message.to_owned(), retryable })
 }

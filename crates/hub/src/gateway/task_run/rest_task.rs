@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use duologue_rpc::Lock as _;
 use duologue_schema::envelope::TaskState;
-use duologue_store::{JsonText, Leased, StoreBatch, StoreChange, StoreTopic, StoreWatch, StoredTask};
+use duologue_store::{
+    JsonText, Leased, StoreBatch, StoreChange, StoreTopic, StoreWatch, StoredTask, TaskFailure,
+};
 use hyper::HeaderMap;
 use hyper::header::HeaderValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::{CANCEL, Cancelled, ChunkPosts, Looked, OpenQuestions, RETRY, TaskEnd, TaskRun};
-use crate::gateway::GatewayShared;
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::rest::types::RestPriority;
 use crate::gateway::rest_agent::{
@@ -25,6 +26,7 @@ use crate::gateway::rest_agent::{
 use crate::gateway::runner::{continue_work, hand_over, insist, renewing};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::with_checked_attachments;
+use crate::gateway::{GatewayShared, failure};
 
 /// The requests that cancel a task at its agent after it has ended here.
 const STOPS: u32 = 3;
@@ -71,7 +73,9 @@ pub(super) async fn run(
         Err(fault) if task.retry_safe && task.attempts < task.max_attempts => {
             return put_back(&run, &task, fault.wait).await;
         }
-        Err(fault) => Ending { end: TaskEnd::failed("unreachable", fault.message, true), is_over: false },
+        Err(fault) => {
+            Ending { end: TaskEnd::failed(failure::UNREACHABLE, fault.message, true), is_over: false }
+        }
     };
     run.finish(&task, end).await;
     if !is_over {
@@ -259,7 +263,7 @@ async fn follow(
             looked = &mut news, if is_watched => {
                 is_watched = false;
                 if matches!(looked, Looked::Ended) {
-                    let end = TaskEnd::failed("worker_lost", "the task ended elsewhere", true);
+                    let end = TaskEnd::failed(TaskFailure::WORKER_LOST, "the task ended elsewhere", true);
                     return Ending { end, is_over: false };
                 }
                 pause = FIRST_POLL;
@@ -307,7 +311,9 @@ async fn follow(
             && Instant::now() >= *end
         {
             let end = match (reason, fault) {
-                (Cancelled::Timeout, Some(fault)) => TaskEnd::failed("unreachable", fault.message, true),
+                (Cancelled::Timeout, Some(fault)) => {
+                    TaskEnd::failed(failure::UNREACHABLE, fault.message, true)
+                }
                 _ => reason.end(limit),
             };
             return Ending { end, is_over: *is_known };
@@ -350,7 +356,7 @@ fn end_of(found: &Value, agent: &RestPeer) -> Result<Option<TaskEnd>, RestFault>
         }
         _ => {
             return Err(RestFault::new(
-                "agent_failed",
+                failure::AGENT_FAILED,
                 "the agent answered with a task without a known status",
             ));
         }

@@ -314,7 +314,7 @@ pub(super) fn reject(
 }
 
 fn expire(change: &mut OpenChange<'_>, row: i64) -> ChangeStep<()> {
-    kill(change, row, "expired")
+    kill(change, row, TaskFailure::EXPIRED)
 }
 
 /// Makes a message a dead letter, also if a worker has it.
