@@ -385,6 +385,11 @@ impl GatewayShared {
         }
     }
 
+    /// Returns true for an agent of the hub that gets work as envelopes.
+    pub(crate) fn takes_envelopes(&self, agent: &str) -> bool {
+        self.hosted(agent).is_some_and(|entry| entry.config.envelopes)
+    }
+
     /// Returns true if the sessions of the agents are being ended.
     pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow()

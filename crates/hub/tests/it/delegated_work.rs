@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use duologue_schema::dialogue::MessageType;
+use duologue_schema::envelope::EnvelopeKind;
 use duologue_store::OutboxQuery;
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
@@ -124,5 +126,54 @@ async fn a_task_is_a_work_order() {
     assert!(log.contains("_session/work") && !log.contains("session/prompt"), "{log}");
     let ended = invoke("t2", json!({"prompt": "no order"})).await;
     assert_eq!(ended["error"]["code"], "invalid_parameter", "{ended}");
+    world.stop().await;
+}
+
+/// Each kind of an envelope is taken by an agent with envelopes, or refused with the way that there is for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_kind_of_envelope_is_taken_or_refused_with_a_reason() {
+    let world = RestWorld::with_remote(&format!("{}\nenvelopes = true\n", writer())).await;
+    let kinds = [
+        ("discover", Some("GET /agents/{agentId}/capabilities")),
+        ("capabilities", Some("GET /agents/{agentId}/capabilities")),
+        ("query", None),
+        ("response", Some("it answers an envelope")),
+        ("delegate", Some("POST /agents/{agentId}/tasks")),
+        ("ack", Some("it answers an envelope")),
+        ("result", Some("it answers an envelope")),
+        ("error", Some("it answers an envelope")),
+        ("cancel", Some("POST /agents/{agentId}/tasks/{taskId}/cancel")),
+        ("notify", None),
+        ("ping", Some("GET /agents/{agentId}`")),
+        ("pong", Some("GET /agents/{agentId}`")),
+    ];
+    for kind in EnvelopeKind::ALL {
+        assert!(kinds.iter().any(|(known, _)| *known == kind.as_str()), "{kind:?} is not in the table");
+    }
+    let post = async |agent: &str, kind: &str, content: Value| {
+        let message = json!({"message": {"type": kind, "content": content}});
+        world.post(ALICE, &format!("/agents/{agent}/messages"), &message).await
+    };
+    for (kind, refused) in kinds {
+        let sent = post("writer", kind, json!("hello")).await;
+        match refused {
+            None => _ = sent.expect(202),
+            Some(remedy) => {
+                let why = sent.refused(400, "invalid_parameter");
+                assert!(why.contains(&format!("{kind:?}")) && why.contains(remedy), "{why}");
+            }
+        }
+        // An agent that takes its messages over REST gets each type as it is.
+        post("remote", kind, json!("hello")).await.expect(202);
+    }
+    // The messages of a dialogue are prompts, and so is a type that nobody knows.
+    let names = ["request", "response", "inform", "confirm", "propose", "accept", "reject", "clarify"];
+    for name in names.into_iter().chain(["query", "update", "error", "termination", "shout"]) {
+        assert_eq!(matches!(MessageType::from(name), MessageType::Unknown(_)), name == "shout");
+        let content = json!({"session_id": format!("d-{name}"), "sender_id": "agent://alice"});
+        for agent in ["writer", "remote"] {
+            post(agent, name, content.clone()).await.expect(202);
+        }
+    }
     world.stop().await;
 }

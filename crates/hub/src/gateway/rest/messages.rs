@@ -7,14 +7,17 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use duologue_schema::dialogue::MessageType;
+use duologue_schema::envelope::EnvelopeKind;
 use duologue_store::{
     ChangeOutcome, InboxKey, JsonText, MessageSender, MessageState, NewInboxMessage, RegistryStatus, Store,
     StoreBatch, StoreChange, StoreTopic, StoredMessage, TaskFailure,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::exchange_state::AGENT_SCHEME;
 use crate::gateway::access::Action;
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::agent_turn::is_text;
@@ -38,7 +41,8 @@ const CLAIM: &str = "claim";
 #[schema(as = Content)]
 #[non_exhaustive]
 pub struct RestContent {
-    /// The type, such as `query`, `notify` or `inform`.
+    /// The type, such as `query`, `notify` or `inform`. An agent with envelopes takes `query` and `notify` as envelopes, and
+    /// no other kind of envelope.
     #[serde(rename = "type")]
     pub kind: RestId,
     /// The content. A text of a type that is no text is base64.
@@ -270,16 +274,14 @@ impl RestNewMessage {
     }
 
     /// Returns the group, which is that of its dialogue if it names none.
-    fn group(&self) -> Result<Option<String>, Refusal> {
-        #[derive(Deserialize)]
-        struct Dialogue {
-            session_id: String,
-        }
+    fn group(&self, dialogue: Option<&DialogueHead>) -> Result<Option<String>, Refusal> {
         let is_dialogue = !matches!(MessageType::from(&*self.message.kind.0), MessageType::Unknown(_));
-        let dialogue = || self.message.content.parse::<Dialogue>().ok().filter(|_| is_dialogue);
         let (member, group) = match &self.group {
             Some(group) => ("group", Some(group.0.clone())),
-            None => ("message.content.session_id", dialogue().map(|dialogue| dialogue.session_id)),
+            None => {
+                let dialogue = dialogue.filter(|_| is_dialogue);
+                ("message.content.session_id", dialogue.map(|dialogue| dialogue.session_id.clone()))
+            }
         };
         match group {
             Some(group) if group.starts_with(GROUP) => {
@@ -335,6 +337,58 @@ pub(crate) async fn send_message(
     sending.send(&caller, sent, &body.bytes).await
 }
 
+/// The members of a dialogue message that the server reads.
+#[derive(Deserialize)]
+struct DialogueHead {
+    session_id: String,
+    #[serde(default)]
+    sender_id: Option<String>,
+}
+
+impl DialogueHead {
+    /// Reads a content that is a dialogue message. Readers differ about members that occur twice, so those are refused.
+    fn of(content: &JsonText) -> Result<Option<Self>, Refusal> {
+        let Ok(Value::Object(members)) = content.parse() else { return Ok(None) };
+        if !members.get("session_id").is_some_and(Value::is_string) {
+            return Ok(None);
+        }
+        let head = content.parse().map(Some);
+        head.map_err(|error| Refusal::invalid(format!("message.content: {error}")))
+    }
+
+    /// Refuses a dialogue message in the name of somebody else. Its recipient can take `sender_id` for the sender.
+    fn check_sender(&self, caller: &RestCaller) -> Result<(), Refusal> {
+        let Some(address) = &self.sender_id else { return Ok(()) };
+        let name = address.strip_prefix(AGENT_SCHEME).unwrap_or(address);
+        let name = name.split_once('/').map_or(name, |(name, _)| name);
+        if caller.principal.is_sender(name) {
+            return Ok(());
+        }
+        let why = format!(
+            "message.content.sender_id: {address:?} is neither your address nor that of your agent; use `{AGENT_SCHEME}{}`",
+            caller.sender(None)?
+        );
+        Err(Refusal::new(RefusalCode::NotAuthorized, why))
+    }
+}
+
+/// Returns the refusal of a type that is an envelope to the agent, and that no message carries.
+fn no_message(kind: &str) -> Option<Refusal> {
+    let remedy = match EnvelopeKind::from(kind) {
+        EnvelopeKind::Delegate => "create a task: `POST /agents/{agentId}/tasks`",
+        EnvelopeKind::Cancel => "cancel its task: `POST /agents/{agentId}/tasks/{taskId}/cancel`",
+        EnvelopeKind::Ping | EnvelopeKind::Pong => "read the `status` of the agent: `GET /agents/{agentId}`",
+        EnvelopeKind::Discover | EnvelopeKind::Capabilities => {
+            "read its entry: `GET /agents/{agentId}/capabilities`"
+        }
+        EnvelopeKind::Response | EnvelopeKind::Ack | EnvelopeKind::Result | EnvelopeKind::Error => {
+            "it answers an envelope, and the agent has sent none to you; send a `query` or a `notify`"
+        }
+        _ => return None,
+    };
+    Some(Refusal::invalid(format!("message.type: no message to this agent is {kind:?}; {remedy}")))
+}
+
 struct Sending {
     is_allowed: bool,
     agent: String,
@@ -352,7 +406,8 @@ impl Sending {
         let time = rest.gateway.time();
         let correlation_id = sent.correlation_id.as_ref().map(|id| &id.0);
         let of_conversation = || rest.gateway.conversation_group(&self.agent, correlation_id);
-        let group = sent.group()?.or_else(of_conversation);
+        let dialogue = DialogueHead::of(&sent.message.content)?;
+        let group = sent.group(dialogue.as_ref())?.or_else(of_conversation);
         let RestNewMessage { from, message_id, correlation_id, message, priority, ttl, metadata, .. } = sent;
         if message_id.as_ref().is_some_and(|id| id.0 == CLAIM) {
             let why = "messageId: `claim` is the name of a route; use another id";
@@ -360,6 +415,13 @@ impl Sending {
         }
         // An agent that the caller cannot find is absent, whatever the sender is.
         let from = if self.is_allowed { Some(caller.sender(from.map(|from| from.0))?) } else { None };
+        match &dialogue {
+            Some(dialogue) if self.is_allowed => dialogue.check_sender(caller)?,
+            None if self.is_allowed && rest.gateway.takes_envelopes(&self.agent) => {
+                no_message(&message.kind.0).map_or(Ok(()), Err)?;
+            }
+            _ => {}
+        }
         let id = message_id.map_or_else(|| crate::unique_id::new_id().to_string(), |id| id.0);
         let RestContent { kind, content, mime_type, metadata: inner } = message;
         let kept = KeptContent { kind, content, mime_type, metadata: inner, request_metadata: metadata };

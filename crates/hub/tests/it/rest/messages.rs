@@ -133,6 +133,44 @@ async fn a_sender_is_the_caller() {
 }
 
 #[tokio::test]
+async fn a_dialogue_message_is_of_its_sender() {
+    let world = RestWorld::with_remote("").await;
+    let of = |sender: &str| {
+        let content = json!({"session_id": "d1", "message_type": "inform", "sender_id": sender});
+        json!({"message": {"type": "inform", "content": content}})
+    };
+    for own in ["alice", "agent://alice", "agent://alice/sales"] {
+        world.post(ALICE, MESSAGES, of(own)).await.expect(202);
+    }
+    for other in
+        ["bob", "agent://remote", "agent://bob/alice", "agent://alice.example", "agent://", "AGENT://alice"]
+    {
+        let why = world.post(ALICE, MESSAGES, of(other)).await.refused(403, "not_authorized");
+        assert!(why.contains("message.content.sender_id") && why.contains("use `agent://alice`"), "{why}");
+        world.post(ADMIN, MESSAGES, of(other)).await.expect(202);
+        // The type of a message is that of its sender.
+        let mut notify = of(other);
+        notify["message"]["type"] = json!("notify");
+        world.post(ALICE, MESSAGES, notify).await.refused(403, "not_authorized");
+    }
+    // Readers differ about the one that counts.
+    for twice in [
+        r#"{"session_id": "d", "sender_id": "agent://alice", "sender_id": "agent://remote"}"#,
+        r#"{"session_id": "d", "sender_id": "agent://remote", "sender_id": "agent://alice"}"#,
+        r#"{"session_id": "d", "sender_id": 5}"#,
+    ] {
+        let message = format!(r#"{{"message": {{"type": "inform", "content": {twice}}}}}"#);
+        let why = world.post(ALICE, MESSAGES, message.as_str()).await.refused(400, "invalid_parameter");
+        assert!(why.starts_with("message.content: "), "{why}");
+    }
+    // A content without a dialogue has members of its own.
+    let other = json!({"message": {"type": "query", "content": {"sender_id": "bob"}}});
+    world.post(ALICE, MESSAGES, other).await.expect(202);
+    world.post(ALICE, "/agents/nowhere/messages", of("agent://bob")).await.refused(404, "not_found");
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn a_lease_ends_its_own_message_alone() {
     let world = RestWorld::with_remote("").await;
     for key in [ALICE, BOB] {
