@@ -338,6 +338,7 @@ mod tests {
     use duologue_rpc::Lock as _;
     use duologue_schema::envelope::TaskState;
     use duologue_store::{NewTask, SqliteStore, StoreSettings};
+    use tokio::time::advance;
 
     use super::*;
     use crate::gateway::task_run::tests::{gateway, started};
@@ -352,6 +353,25 @@ mod tests {
         let mut left = SweepRest::default();
         assert!(sweep_once(&gateway, &mut left).await.is_err());
         assert_eq!((left.ended.len(), gateway.stops.lock_unpoisoned().len()), (0, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ended_work_is_removed_after_the_seconds_of_its_setting() {
+        let (gateway, _folder) = gateway("command = [\"false\"]\n[limits]\nretention_seconds = 60", |_| {});
+        let (task, _) = started(&gateway, "alice", "ended").await;
+        let (open, _) = started(&gateway, "alice", "open").await;
+        let mut left = SweepRest::default();
+        let version = gateway.store.task(&task.key).expect("the store").expect("the task").version;
+        let update = TaskUpdate::new(task.key.clone(), version).state(TaskState::Completed);
+        let batch = StoreBatch::new(gateway.time()).with(StoreChange::UpdateTask(update));
+        gateway.store.apply(batch).expect("an end");
+        let is_there = |task: &StoredTask| gateway.store.task(&task.key).expect("the store").is_some();
+        // A record that is as old as the limit is not over it yet.
+        for (millis, is_kept) in [(60_000, true), (1, false)] {
+            advance(Duration::from_millis(millis)).await;
+            sweep_once(&gateway, &mut left).await.expect("a sweep");
+            assert_eq!((is_there(&task), is_there(&open)), (is_kept, true));
+        }
     }
 
     #[test]

@@ -359,8 +359,7 @@ impl TaskRun {
                     let now = Instant::now();
                     if now >= next_renewal {
                         next_renewal = now + RENEWAL;
-                        let expired = open.take_older_than(Duration::from_secs(limits.question_seconds));
-                        self.withdraw(expired, open.all.is_empty()).await;
+                        self.withdraw_expired(&mut open).await;
                         extend_lease(&self.gateway, self.lease, LEASE).await;
                     }
                     if next_write.is_some_and(|at| now >= at) {
@@ -431,6 +430,13 @@ impl TaskRun {
         .await?;
         open.all.insert(id, OpenQuestion { request, answer, since: Instant::now() });
         Ok(())
+    }
+
+    /// Withdraws the questions that nobody has answered in time.
+    async fn withdraw_expired(&self, open: &mut OpenQuestions) {
+        let limit = Duration::from_secs(self.gateway.config.limits.question_seconds);
+        let expired = open.take_older_than(limit);
+        self.withdraw(expired, open.all.is_empty()).await;
     }
 
     /// Withdraws questions. Without another one the task goes on.

@@ -30,6 +30,20 @@ fn a_rule_or_role_without_effect_is_refused() {
 }
 
 #[test]
+fn an_agent_works_on_one_task_and_one_message_at_least() {
+    for (setting, is_valid) in
+        [("max_messages = 1", true), ("max_messages = 0", false), ("max_tasks = 0", false)]
+    {
+        let text = format!("[[agents]]\nid = \"writer\"\ncommand = [\"a\"]\n{setting}\n");
+        let config: GatewayConfig = toml::from_str(&text).unwrap();
+        let refused = config.check().err();
+        let name = setting.split(' ').next().unwrap();
+        assert!(refused.as_ref().is_none_or(|refused| refused.contains(name)), "{refused:?}");
+        assert_eq!(refused.is_none(), is_valid, "{setting}");
+    }
+}
+
+#[test]
 fn questions_are_answered_with_one_option_for_this_time() {
     use PermissionOptionKind::{AllowOnce, RejectAlways, RejectOnce};
     let question = |options: &[(&'static str, PermissionOptionKind)]| {

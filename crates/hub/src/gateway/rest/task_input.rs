@@ -208,7 +208,9 @@ pub(crate) async fn answer_input(
                 Ok(Ok((reply, Some((question, decision)))))
             }
             Err(duologue_store::Error::NoRecord { .. } | duologue_store::Error::WrongState { .. }) => {
-                Ok(Err(conflict("the task has no such open question")))
+                Ok(Err(conflict(
+                    "the task has no such open question: it has an answer, its agent needs none any more, or none came within `limits.question_seconds`",
+                )))
             }
             Err(error) => Err(error),
         }

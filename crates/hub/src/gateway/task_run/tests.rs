@@ -1,9 +1,12 @@
 //! The ends of tasks, and the gateway in which other tests of this crate write to the store.
 
+use duologue_schema::ToolCallUpdate;
 use duologue_store::{Claim, NewTask, OutboxQuery, OutboxState, SqliteStore};
 use tempfile::TempDir;
+use tokio::time::advance;
 
 use super::*;
+use crate::clock::HubClock;
 use crate::gateway::runner::queue_callbacks;
 use crate::gateway::{Gateway, GatewayConfig, GatewaySettings};
 
@@ -14,6 +17,7 @@ pub(crate) fn gateway(more: &str, change: impl FnOnce(&mut StoreSettings)) -> (A
     change(&mut store);
     let mut settings = GatewaySettings::new(folder.path());
     settings.backend = Some(Arc::new(SqliteStore::in_memory(store).expect("a store")));
+    settings.clock = HubClock::following_tokio(1_800_000_000_000);
     let agent = if more.is_empty() { "command = [\"false\"]" } else { more };
     let config = format!("loopback_callbacks = true\n[[agents]]\nid = \"writer\"\n{agent}\n");
     let config: GatewayConfig = toml::from_str(&config).expect("a configuration");
@@ -107,6 +111,30 @@ async fn work_that_ends_in_front_of_a_full_outbox_is_not_lost() {
     gateway.store.apply(batch).expect("a delivery");
     queue_callbacks(&*gateway.store, gateway.time(), 0).expect("a sweep");
     assert_eq!(ids(&gateway), ["t3", "t2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_ends_after_the_seconds_of_its_setting() {
+    let (gateway, _folder) = gateway("command = [\"false\"]\n[limits]\nquestion_seconds = 60", |_| {});
+    let (task, lease) = started(&gateway, "alice", "t1").await;
+    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), lease };
+    let request = RequestPermissionRequest::new("s", ToolCallUpdate::new("call"), Vec::new());
+    let (answer, answered) = oneshot::channel();
+    let mut open = OpenQuestions::default();
+    run.ask(&mut open, (request, answer)).await.expect("a question");
+    let found = || {
+        let mut query = QuestionQuery::default();
+        query.task = Some(task.key.clone());
+        let question = gateway.store.questions(&query).expect("the store").items.remove(0).state;
+        (gateway.store.task(&task.key).expect("the store").expect("the task").state, question)
+    };
+    advance(Duration::from_secs(59)).await;
+    run.withdraw_expired(&mut open).await;
+    assert_eq!(found(), (TaskState::InputRequired, QuestionState::Open));
+    advance(Duration::from_secs(1)).await;
+    run.withdraw_expired(&mut open).await;
+    assert_eq!(found(), (TaskState::Working, QuestionState::Withdrawn));
+    assert!(answered.await.is_err(), "the agent is to get a cancellation");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::faulty_store::{Faults, FaultyStore};
 use crate::receiver::{Receiver, accept};
+use crate::remote_agents::until;
 use crate::rest::hosted::writer;
 use crate::rest::recorder::{record, recorded};
 use crate::rest::world::{ADMIN, ALICE, BOB, Call, REMOTE, RestWorld, STRANGER, events};
@@ -210,6 +211,27 @@ async fn an_agent_works_on_as_many_tasks_as_it_may() {
         }
     })
     .await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_works_on_as_many_messages_as_it_may() {
+    let agent = writer().replace("trust =", "max_messages = 2\ntrust =");
+    let world = RestWorld::start(&agent).await;
+    let messages = "/agents/writer/messages";
+    for id in ["m1", "m2", "m3"] {
+        let message = json!({"messageId": id, "message": {"type": "query", "content": "cancel"}});
+        world.post(ALICE, messages, &message).await.expect(202);
+    }
+    let found = async |id: &str| {
+        let message = world.get(ALICE, &format!("{messages}/{id}")).await.expect(200);
+        (message["status"].clone(), message["attempts"].clone())
+    };
+    let begun = (json!("processing"), json!(1));
+    for id in ["m1", "m2"] {
+        until(async || Some(found(id).await).filter(|found| *found == begun)).await;
+    }
+    assert_eq!(found("m3").await, (json!("received"), json!(0)));
     world.stop().await;
 }
 

@@ -196,7 +196,9 @@ async fn the_first_answer_to_a_question_counts() {
     let answered = world.post(ALICE, &input, &answer).await.expect(200);
     assert_eq!(answered, json!({"taskId": "t1", "questionId": "q1", "status": "answered"}));
     world.post(ALICE, &input, &answer).await.refused(409, "conflict");
-    world.post(ALICE, &input, json!({"questionId": "q9", "answer": 1})).await.refused(409, "conflict");
+    let late = json!({"questionId": "q9", "answer": 1});
+    let why = world.post(ALICE, &input, late).await.refused(409, "conflict");
+    assert!(why.contains("`limits.question_seconds`"), "{why}");
     let call = Call::new("POST", &input).key(ALICE).json(json!({"answer": 2})).header("idempotency-key", "k");
     assert_eq!(world.send(&call).await.expect(200), world.send(&call).await.expect(200));
     world.stop().await;
