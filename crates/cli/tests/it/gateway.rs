@@ -20,7 +20,7 @@ fn request(server: &Server, key: &str, path: &str, more: &[&str]) -> (u16, Strin
 }
 
 /// Waits until something is so.
-fn until(mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < std::time::Duration::from_secs(60), "it takes too long");

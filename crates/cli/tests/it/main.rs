@@ -29,6 +29,7 @@ mod serve_faults;
 mod served;
 mod served_agents;
 mod served_children;
+mod served_logs;
 mod served_outages;
 mod show;
 mod terminal;
