@@ -110,14 +110,14 @@ impl Logins {
     }
 
     async fn run(mut self, steps: usize) -> EventCounts {
-        for _ in 0..steps.min(24) {
+        for _ in 0..steps.min(32) {
             match self.rng.u8(..12) {
-                0..3 => self.log_in().await,
-                3 => self.log_out().await,
-                4 | 5 => self.begin().await,
-                6..9 => self.prompt("hello").await,
-                9 => self.prompt("exit").await,
-                10 => self.refuse_or_allow(),
+                0..2 => self.log_in().await,
+                2 if self.rng.bool() => self.log_out().await,
+                2 => self.refuse_or_allow(),
+                3 | 4 => self.begin().await,
+                5..9 => self.prompt("hello").await,
+                9 | 10 => self.prompt("exit").await,
                 _ if self.rng.bool() => self.restart().await,
                 _ => self.connect().await,
             }
