@@ -100,7 +100,7 @@ pub async fn serve<A: Agent>(agent: A, transport: Transport) -> Result<()> {
 /// or to change these limits, mount [`duologue_http::router`].
 ///
 /// ```no_run
-/// use duologue_agent::http::{AccessToken, ServerOptions};
+/// use duologue_agent::http::ServerOptions;
 /// use duologue_agent::{Agent, Prompt, Result, Server, StopReason, Turn, serve_http};
 /// use tokio::net::TcpListener;
 ///
@@ -117,7 +117,7 @@ pub async fn serve<A: Agent>(agent: A, transport: Transport) -> Result<()> {
 /// #[tokio::main]
 /// async fn main() -> std::io::Result<()> {
 ///     let mut options = ServerOptions::default();
-///     options.token = Some(AccessToken::new("a secret of the client and the server"));
+///     options.token = Some("a secret of the client and the server".into());
 ///     let listener = TcpListener::bind("127.0.0.1:8931").await?;
 ///     serve_http(listener, options, || Server::new(Echo)).await
 /// }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use duologue_http::{ConnectOptions, RemoteTransport};
+use duologue_http::{ConnectOptions, RemoteTransport, SecretText};
 
 #[cfg(feature = "tls")]
 use crate::error::Error;
@@ -115,7 +115,7 @@ impl ServerArgs {
 
 /// Returns the token of the server of `folder`, if it runs and is at this address. A server that is started later gets it
 /// too. A server that had it has to run at each connection: after it was killed another program may listen there.
-fn own_token(folder: &Path, url: &str, options: &mut ConnectOptions) -> Option<String> {
+fn own_token(folder: &Path, url: &str, options: &mut ConnectOptions) -> Option<SecretText> {
     let token = state_folder::token_for(folder, url).ok();
     let (folder, url, was_own) = (folder.to_owned(), url.to_owned(), AtomicBool::new(token.is_some()));
     options.check_server = Some(Arc::new(move || match state_folder::token_for(&folder, &url) {

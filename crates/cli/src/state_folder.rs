@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 #[cfg(all(unix, feature = "serve"))]
 use duologue_http::FileId;
+use duologue_http::SecretText;
 use duologue_http::raw::literal_address;
 use duologue_transcript::private_file::access_of_others;
 
@@ -133,7 +134,7 @@ pub(crate) fn server_url(folder: &Path) -> Result<String> {
 /// # Errors
 ///
 /// As [`check_server`], and if the token cannot be read.
-pub(crate) fn token_for(folder: &Path, url: &str) -> std::io::Result<String> {
+pub(crate) fn token_for(folder: &Path, url: &str) -> std::io::Result<SecretText> {
     check_server(folder, url)?;
     read_token(&token_path(folder)).map_err(std::io::Error::other)
 }
@@ -226,7 +227,7 @@ fn write_private(folder: &Path, path: &Path, text: &str) -> Result<()> {
 }
 
 /// Reads a token that the user has named, and warns if it is no secret.
-pub(crate) fn read_token(path: &Path) -> Result<String> {
+pub(crate) fn read_token(path: &Path) -> Result<SecretText> {
     let file = File::open(path).map_err(in_file(path.display()))?;
     let found = file.metadata().map_err(in_file(path.display()))?;
     warn_if_shared(path, &found);
@@ -234,13 +235,13 @@ pub(crate) fn read_token(path: &Path) -> Result<String> {
 }
 
 /// Reads the token of an open file.
-fn token_of(path: &Path, file: &File) -> Result<String> {
+fn token_of(path: &Path, file: &File) -> Result<SecretText> {
     let token = read_start(file).map_err(in_file(path.display()))?;
     let token = token.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!("{} contains no token", path.display())));
     }
-    Ok(token.to_owned())
+    Ok(token.into())
 }
 
 /// Creates the data folder of a server for this user alone, and checks one that is there.
@@ -379,7 +380,7 @@ const TOKEN_LENGTH: usize = 32;
 ///
 /// The caller has the folder for itself. A file without content is replaced: a file system may leave it after a power cut.
 #[cfg(feature = "serve")]
-pub(crate) fn token(folder: &Path) -> Result<String> {
+pub(crate) fn token(folder: &Path) -> Result<SecretText> {
     let path = token_path(folder);
     let remedy = "remove it, and the server writes a new token";
     match std::fs::metadata(&path) {
@@ -389,8 +390,8 @@ pub(crate) fn token(folder: &Path) -> Result<String> {
             let found = file.metadata().map_err(in_file(path.display()))?;
             check_private(&path, &found, 0o077, remedy)?;
             let token = token_of(&path, &file)?;
-            if token.len() < TOKEN_LENGTH {
-                let (path, length) = (path.display(), token.len());
+            if token.as_str().len() < TOKEN_LENGTH {
+                let (path, length) = (path.display(), token.as_str().len());
                 let why =
                     format!("{path}: the token has {length} characters, {TOKEN_LENGTH} are needed; {remedy}");
                 return Err(Error::Usage(why));
@@ -404,7 +405,7 @@ pub(crate) fn token(folder: &Path) -> Result<String> {
     }
     let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
     write_private(folder, &path, &token)?;
-    Ok(token)
+    Ok(token.into())
 }
 
 #[cfg(all(test, unix, feature = "serve"))]

@@ -396,7 +396,7 @@ impl<H: Host> Client<H> {
     ///
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let mut options = ConnectOptions::default();
-    /// options.bearer_token = Some(std::env::var("AGENT_TOKEN")?);
+    /// options.bearer_token = Some(std::env::var("AGENT_TOKEN")?.into());
     /// let connection = Client::new(()).connect_url("http://127.0.0.1:8931/acp", options).await?;
     /// let session = connection.new_session("/srv/project").await?;
     /// println!("{}", session.prompt("hello").await?.finish().await?.text);

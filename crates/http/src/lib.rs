@@ -32,21 +32,19 @@ pub use client::system_tls;
 pub use client::{
     ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, RetryNotice, ServerCheck, connect,
 };
+pub use duologue_rpc::SecretText;
 #[cfg(all(unix, feature = "server"))]
 #[doc(hidden)]
 pub use server::FileId;
 #[cfg(all(unix, feature = "server"))]
 pub use server::LocalListener;
 #[cfg(feature = "server")]
-#[doc(hidden)]
-pub use server::is_equal_secret;
-#[cfg(feature = "server")]
 pub use server::{
-    AccessToken, AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts,
-    ClientPresence, CloseReason, ConnectRequest, ConnectionKind, ConnectionStanding, Endpoint, FrameSource,
-    HttpRequestHead, IncomingFrame, Listeners, OutgoingFrame, Rejection, ResumeRefused, ResumeRequest,
-    Resumed, ServerConnection, ServerOptions, SourceEnd, StreamRequest, bearer_token, endpoint_router,
-    router, serve, serve_router,
+    AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts, ClientPresence,
+    CloseReason, ConnectRequest, ConnectionKind, ConnectionStanding, Endpoint, FrameSource, HttpRequestHead,
+    IncomingFrame, Listeners, OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed,
+    ServerConnection, ServerOptions, SourceEnd, StreamRequest, bearer_token, endpoint_router, router, serve,
+    serve_router,
 };
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use server::{ClientCertificate, ServerTls};

@@ -4,9 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use duologue_rpc::SecretText;
 use duologue_rpc::raw_message::call_frame;
+use http::HeaderValue;
+use http::header::InvalidHeaderValue;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::frame_view::FrameView;
 
@@ -117,8 +120,8 @@ impl StreamPosition {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ResumeParams {
     pub(crate) connection_id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) secret: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "secret_text")]
+    pub(crate) secret: Option<SecretText>,
     #[serde(default)]
     pub(crate) cursors: Vec<StreamPosition>,
 }
@@ -141,7 +144,8 @@ pub(crate) struct ResumeFailedParams {
 /// member `resume` of `_meta.duologue` in the response to `initialize`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ResumeGrant {
-    pub(crate) secret: Option<String>,
+    #[serde(serialize_with = "secret_text")]
+    pub(crate) secret: Option<SecretText>,
     #[serde(default)]
     pub(crate) acknowledges: bool,
 }
@@ -185,6 +189,13 @@ impl fmt::Display for RemoteConnectionId {
     }
 }
 
+/// Returns the value of the header `Authorization` with a token, if it has the characters for it.
+pub(crate) fn authorization(token: &SecretText) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.as_str()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 /// Writes a notification of the transport.
 pub(crate) fn notification<P: Serialize>(method: &str, params: &P) -> Bytes {
     // These params are strings and numbers, so encoding cannot fail.
@@ -194,4 +205,23 @@ pub(crate) fn notification<P: Serialize>(method: &str, params: &P) -> Bytes {
 /// Reads the params of a message of the transport.
 pub(crate) fn params<P: DeserializeOwned>(view: &FrameView<'_>) -> Result<P, serde_json::Error> {
     serde_json::from_slice(view.params.unwrap_or(b"null"))
+}
+
+/// Writes a secret into a message.
+fn secret_text<S: Serializer>(secret: &Option<SecretText>, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.as_ref().map(SecretText::as_str).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_in_the_message_and_not_shown() {
+        let text = r#"{"connectionId":"c","secret":"swordfish","cursors":[]}"#;
+        let params: ResumeParams = serde_json::from_str(text).unwrap();
+        let shown = format!("{params:?}");
+        assert!(shown.contains("[redacted]") && !shown.contains("swordfish"), "{shown}");
+        assert_eq!(serde_json::to_string(&params).unwrap(), text);
+    }
 }

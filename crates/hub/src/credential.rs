@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_client::{AgentProcess, Pipes};
-use duologue_rpc::Lock as _;
+use duologue_rpc::{Lock as _, SecretText};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, copy, sink};
@@ -68,30 +68,14 @@ impl fmt::Debug for AgentAuth {
     }
 }
 
-/// A token.
-#[derive(Clone)]
-pub(crate) struct AgentToken(Arc<Zeroizing<String>>);
-
-impl fmt::Debug for AgentToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AgentToken(..)")
-    }
-}
-
-impl AgentToken {
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 /// The credential for an agent, which can be none. A token is kept until a server refuses it with 401.
 #[derive(Debug)]
 pub(crate) struct AgentCredential {
     source: Option<AgentAuth>,
     limit: Duration,
-    known: Mutex<Option<AgentToken>>,
+    known: Mutex<Option<Arc<SecretText>>>,
     /// The last tokens, the newest at the end.
-    sent: std::sync::Mutex<VecDeque<AgentToken>>,
+    sent: std::sync::Mutex<VecDeque<Arc<SecretText>>>,
 }
 
 impl AgentCredential {
@@ -101,11 +85,11 @@ impl AgentCredential {
     }
 
     /// Returns the token, and `None` if the agent needs none. The reason for a failure is logged, for the operator alone.
-    pub(crate) async fn token(&self) -> Result<Option<AgentToken>, &'static str> {
+    pub(crate) async fn token(&self) -> Result<Option<Arc<SecretText>>, &'static str> {
         let Some(source) = &self.source else { return Ok(None) };
         let mut known = self.known.lock().await;
         if known.is_none() {
-            let token = source.token(self.limit).await.map_err(|why| {
+            let token = source.token(self.limit).await.map(Arc::new).map_err(|why| {
                 tracing::warn!(?source, why, "an agent is not reached without its credential");
                 "the credential of the server for the agent is not there; the log of the server has the reason"
             })?;
@@ -122,14 +106,14 @@ impl AgentCredential {
     /// Returns true if a text or a name in an answer contains one of the last tokens.
     pub(crate) fn is_in(&self, answer: &Value) -> bool {
         let sent = self.sent.lock_unpoisoned();
-        let long = || sent.iter().map(AgentToken::as_str).filter(|token| token.len() >= SEARCHED_BYTES);
+        let long = || sent.iter().map(|token| token.as_str()).filter(|token| token.len() >= SEARCHED_BYTES);
         long().next().is_some() && has_text(answer, &|text| long().any(|token| text.contains(token)))
     }
 
     /// Forgets a token that a server has refused, so that the next one is read from the source. Returns false without one.
-    pub(crate) async fn refuse(&self, token: Option<&AgentToken>) -> bool {
+    pub(crate) async fn refuse(&self, token: Option<&Arc<SecretText>>) -> bool {
         let Some(token) = token else { return false };
-        self.known.lock().await.take_if(|known| Arc::ptr_eq(&known.0, &token.0));
+        self.known.lock().await.take_if(|known| Arc::ptr_eq(known, token));
         true
     }
 }
@@ -147,11 +131,11 @@ fn has_text(value: &Value, is_found: &impl Fn(&str) -> bool) -> bool {
 }
 
 impl AgentAuth {
-    async fn token(&self, limit: Duration) -> Result<AgentToken, String> {
+    async fn token(&self, limit: Duration) -> Result<SecretText, String> {
         let text = self.read(limit).await?;
         let text = text.trim();
         match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            true => Ok(AgentToken(Arc::new(Zeroizing::new(text.to_owned())))),
+            true => Ok(text.into()),
             false => Err("it is not a token of visible ASCII characters".to_owned()),
         }
     }
@@ -264,7 +248,7 @@ mod tests {
         credential.refuse(Some(&first)).await;
         assert_eq!(token().await.as_str(), "2");
         let shown = format!("{credential:?}");
-        assert!(shown.contains("sh") && shown.contains("..") && !shown.contains("wc"), "{shown}");
+        assert!(shown.contains("sh") && shown.contains("[redacted]") && !shown.contains("wc"), "{shown}");
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 pub use duologue_http::LocalListener;
 #[cfg(feature = "tls")]
 pub use duologue_http::ServerTls;
-pub use duologue_http::{AccessToken, AllowedHosts, Listeners, ServerOptions};
+pub use duologue_http::{AllowedHosts, Listeners, SecretText, ServerOptions};
 
 use crate::hub::{Hub, LOCAL};
 

@@ -65,7 +65,7 @@ pub use http::LocalListener;
 #[cfg(feature = "tls")]
 pub use http::ServerTls;
 #[cfg(feature = "http")]
-pub use http::{AccessToken, AllowedHosts, Listeners, ServerOptions};
+pub use http::{AllowedHosts, Listeners, SecretText, ServerOptions};
 pub use hub::{AgentCommand, Hub, HubSettings, ProcessEvent, ProcessObserver};
 pub use input::{OwnerAction, OwnerInput, QuestionDecision};
 #[cfg(feature = "gateway")]

@@ -143,7 +143,7 @@ impl AgentAddress {
         // The client that waits for the agent learns at once that it is offline.
         options.open_time = Duration::ZERO;
         let token = self.credential.token().await?;
-        options.bearer_token = token.as_ref().map(|token| token.as_str().to_owned());
+        options.bearer_token = token.as_deref().cloned();
         let dialled = connect(&self.url, options).await;
         if let Err(duologue_http::Error::Refused { status: 401, .. }) = &dialled {
             // The next attempt has a new one.

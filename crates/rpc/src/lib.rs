@@ -35,6 +35,8 @@ mod pending;
 mod pending_table;
 mod queue;
 pub mod raw_message;
+#[cfg(feature = "secret")]
+mod secret;
 mod service;
 #[cfg(all(test, not(duologue_loom)))]
 mod simulation;
@@ -60,6 +62,8 @@ pub use message_meta::MessageMeta;
 pub use peer::{EncodedNotification, Peer, RequestHandle, ResponseFuture};
 pub use pending_table::PendingTable;
 pub use queue::{Queue, QueueId, QueueSender};
+#[cfg(feature = "secret")]
+pub use secret::{SecretText, is_equal_secret};
 pub use service::{
     Incoming, NotificationBuffer, NotificationContext, RequestContext, Responder, Service, with_cancel_grace,
 };

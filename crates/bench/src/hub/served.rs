@@ -89,7 +89,7 @@ impl MeasuredHub {
 
     fn options(&self) -> ConnectOptions {
         let mut options = ConnectOptions::default();
-        options.bearer_token = Some(self.token.clone());
+        options.bearer_token = Some(self.token.as_str().into());
         options
     }
 

@@ -68,7 +68,7 @@ pub async fn serve(endpoint: AgentEndpoint) -> io::Result<()> {
 /// As [`duologue_http::connect`].
 pub async fn connect(url: &str) -> Result<Transport, duologue_http::Error> {
     let mut options = ConnectOptions::default();
-    options.bearer_token = std::env::var(crate::TOKEN).ok();
+    options.bearer_token = std::env::var(crate::TOKEN).ok().map(Into::into);
     options.transport =
         if url.starts_with("ws") { RemoteTransport::WebSocket } else { RemoteTransport::Events };
     Ok(open(url, options).await?.0)

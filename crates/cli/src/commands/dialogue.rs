@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use duologue_client::exchange::dialogue::{Algorithm, Dialogues, Key, Keys, PublishedKey};
+use duologue_http::SecretText;
 use duologue_schema::dialogue::{DialogueContent, MessageType};
 use serde::Deserialize;
 
@@ -56,7 +57,7 @@ pub(crate) struct DialogueArgs {
 struct KeyRow {
     id: String,
     owner: String,
-    secret: String,
+    secret: SecretText,
     peer: Option<String>,
     /// The limits of its validity, such as `2027-01-31T00:00:00Z`.
     not_before: Option<String>,
@@ -105,7 +106,7 @@ fn keys(file: &Path) -> Result<Keys> {
     let keys = Keys::new();
     for row in rows(file)? {
         let (not_before, not_after) = validity(file, &row)?;
-        let mut key = Key::new(row.id, row.owner, row.secret).map_err(|error| wrong(&error))?;
+        let mut key = Key::new(row.id, row.owner, row.secret.as_str()).map_err(|error| wrong(&error))?;
         if let Some(peer) = row.peer {
             key = key.with(peer).map_err(|error| wrong(&error))?;
         }

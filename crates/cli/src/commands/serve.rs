@@ -12,7 +12,7 @@ use duologue_hub::LocalListener;
 #[cfg(feature = "tls")]
 use duologue_hub::ServerTls;
 use duologue_hub::gateway::{Gateway, GatewayConfig, GatewaySettings};
-use duologue_hub::{AccessToken, AllowedHosts, Hub, HubSettings, Listeners, ServerOptions};
+use duologue_hub::{AllowedHosts, Hub, HubSettings, Listeners, ServerOptions};
 use tokio::net::TcpListener;
 
 use crate::commands::AgentArgs;
@@ -232,7 +232,7 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
         Ok(server) => server,
         Err(error) => return Err(running(&data).await.unwrap_or_else(|| error.into())),
     };
-    options.token = Some(AccessToken::new(state_folder::token(&data)?));
+    options.token = Some(state_folder::token(&data)?);
     // Another program may have the port of an earlier server by now.
     PublishedAddress::remove(&data)?;
     let tcp = match listen {

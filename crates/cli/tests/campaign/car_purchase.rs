@@ -32,7 +32,7 @@ fn hub(data: &Path, listen: &str) -> Server {
 fn client(server: &Server) -> HubClient {
     let mut options = ConnectOptions::default();
     let token = std::fs::read_to_string(&server.token).expect("a token");
-    options.bearer_token = Some(token.trim().to_owned());
+    options.bearer_token = Some(token.trim().into());
     HubClient::new(server.url.trim_end_matches("/acp"), &options).expect("an address")
 }
 

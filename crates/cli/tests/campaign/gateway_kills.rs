@@ -41,7 +41,7 @@ struct Known {
 fn client(server: &Server) -> HubClient {
     let mut options = ConnectOptions::default();
     let token = std::fs::read_to_string(&server.token).expect("a token");
-    options.bearer_token = Some(token.trim().to_owned());
+    options.bearer_token = Some(token.trim().into());
     HubClient::new(&server.url, &options).expect("an address")
 }
 

@@ -14,7 +14,7 @@ use duologue_agent::schema::ToolCallUpdate;
 use duologue_agent::{
     Agent, PermissionOption, PermissionOptionKind, Prompt, Server, StopReason, Transport, Turn,
 };
-use duologue_http::{AccessToken, AgentEndpoint, ServerOptions, router};
+use duologue_http::{AgentEndpoint, ServerOptions, router};
 use futures_util::{SinkExt as _, StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -69,7 +69,7 @@ struct FaultyServer {
 pub(crate) async fn start(fault: &'static str) -> String {
     let endpoint = AgentEndpoint::new(run_agent);
     let mut options = ServerOptions::default();
-    options.token = Some(AccessToken::new(TOKEN));
+    options.token = Some(TOKEN.into());
     let inner = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
     let state = Arc::new(FaultyServer {
         fault,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use duologue_rpc::SecretText;
 use duologue_rpc::raw_message::member;
 use serde::de::DeserializeOwned;
 
@@ -63,7 +64,7 @@ pub(crate) enum Resumption {
     Unknown,
     Refused,
     Offered {
-        secret: Option<String>,
+        secret: Option<SecretText>,
         acknowledges: bool,
         retention: Duration,
     },
@@ -351,7 +352,7 @@ pub(crate) fn offered(result: &[u8]) -> Resumption {
     let grant: ResumeGrant = value(result, &["_meta", "duologue", "resume"]).unwrap_or_default();
     Resumption::Offered {
         // It is in every request over SSE.
-        secret: grant.secret.filter(|secret| secret.len() <= ID_BYTES),
+        secret: grant.secret.filter(|secret| secret.as_str().len() <= ID_BYTES),
         acknowledges: grant.acknowledges,
         retention: Duration::from_secs(capability.retention_seconds),
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duologue_rpc::Lock as _;
-use http::header::{AUTHORIZATION, COOKIE, HOST, LOCATION, SET_COOKIE};
+use http::header::{AUTHORIZATION, COOKIE, HOST, InvalidHeaderValue, LOCATION, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use hyper::client::conn::http1::SendRequest;
@@ -25,7 +25,7 @@ use crate::client::error::Error;
 use crate::client::options::{ConnectOptions, ServerCheck};
 use crate::client::tungstenite_socket::TungsteniteSocket;
 use crate::socket::PingLimit;
-use crate::wire::{CONNECTION_ID, STREAM_ACK};
+use crate::wire::{CONNECTION_ID, STREAM_ACK, authorization};
 
 /// The bytes of a refusal that its error shows.
 const SHOWN: usize = 500;
@@ -202,7 +202,7 @@ impl StreamDialer {
             // It may read files.
             let checked = tokio::task::spawn_blocking(move || check()).await;
             let token = checked.map_err(io::Error::other).and_then(|checked| checked).map_err(unreachable)?;
-            let token = token.as_deref().map(authorization).transpose()?;
+            let token = token.as_ref().map(authorization).transpose().map_err(invalid_token)?;
             self.checked_token.get_or_init(|| token);
         }
         // Each message is flushed when it is complete.
@@ -365,16 +365,13 @@ fn headers(options: &ConnectOptions) -> Result<HeaderMap, Error> {
         headers.append(parsed, HeaderValue::from_str(value).map_err(|_| invalid())?);
     }
     if let Some(token) = &options.bearer_token {
-        headers.insert(AUTHORIZATION, authorization(token)?);
+        headers.insert(AUTHORIZATION, authorization(token).map_err(invalid_token)?);
     }
     Ok(headers)
 }
 
-fn authorization(token: &str) -> Result<HeaderValue, Error> {
-    let value = HeaderValue::from_str(&format!("Bearer {token}"));
-    let mut value = value.map_err(|_| Error::Header { name: AUTHORIZATION.to_string() })?;
-    value.set_sensitive(true);
-    Ok(value)
+fn invalid_token(_: InvalidHeaderValue) -> Error {
+    Error::Header { name: AUTHORIZATION.to_string() }
 }
 
 #[cfg(test)]
@@ -402,7 +399,8 @@ mod tests {
         let options = ConnectOptions { bearer_token: Some("secret\n".into()), ..ConnectOptions::default() };
         let error = StreamDialer::new("ws://host", &options).err().expect("an error").to_string();
         assert!(!error.contains("secret"), "{error}");
-        assert!(!format!("{options:?}").contains("secret"));
+        let shown = format!("{options:?}");
+        assert!(shown.contains("[redacted]") && !shown.contains("secret"), "{shown}");
     }
 
     #[cfg(all(unix, feature = "tls"))]
@@ -424,7 +422,7 @@ mod tests {
         let is_there = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
         let seen = is_there.clone();
         let check = move || match seen.load(std::sync::atomic::Ordering::Relaxed) {
-            true => Ok(Some("its own".to_owned())),
+            true => Ok(Some("its own".into())),
             false => Err(io::Error::other("the server is gone")),
         };
         let options = ConnectOptions {
@@ -459,7 +457,7 @@ mod tests {
 
     #[test]
     fn the_text_of_a_refusal_has_no_credential() {
-        let bearer_token = Some("swordfish-swordfish".to_owned());
+        let bearer_token = Some("swordfish-swordfish".into());
         let options = ConnectOptions { bearer_token, ..ConnectOptions::default() };
         let dialer = StreamDialer::new("http://localhost", &options).unwrap();
         assert!(!dialer.shown(b"you sent Bearer swordfish-swordfish").contains("swordfish"));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use duologue_rpc::Transport;
+use duologue_rpc::{SecretText, Transport};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use http_body_util::BodyExt as _;
@@ -337,8 +337,9 @@ impl EventsLink {
     /// first stream with it on, our server accepts no request without it.
     fn headers(&self, session: Option<&str>) -> RequestHeaders {
         let id = self.status.connection_id();
-        let secret = self.shared.with(|core| core.grant().0.map(str::to_owned));
-        let values = [(CONNECTION_ID, Some(id)), (SESSION_ID, session), (RESUME_SECRET, secret.as_deref())];
+        let secret = self.shared.with(|core| core.grant().0.cloned());
+        let secret = secret.as_ref().map(SecretText::as_str);
+        let values = [(CONNECTION_ID, Some(id)), (SESSION_ID, session), (RESUME_SECRET, secret)];
         let header = |(name, value): (&'static str, Option<&str>)| {
             let mut value = HeaderValue::from_bytes(value?.as_bytes()).ok()?;
             value.set_sensitive(name == RESUME_SECRET);

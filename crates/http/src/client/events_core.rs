@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use duologue_rpc::SecretText;
 use duologue_rpc::raw_message::member;
 use http::HeaderValue;
 use serde_json::{Value, json};
@@ -237,9 +238,9 @@ impl EventsCore {
     }
 
     /// Returns the secret of the connection, and true if the server accepts each numbered frame only once.
-    pub(crate) fn grant(&self) -> (Option<&str>, bool) {
+    pub(crate) fn grant(&self) -> (Option<&SecretText>, bool) {
         match &self.resumption {
-            Resumption::Offered { secret, acknowledges, .. } => (secret.as_deref(), *acknowledges),
+            Resumption::Offered { secret, acknowledges, .. } => (secret.as_ref(), *acknowledges),
             _ => (None, false),
         }
     }

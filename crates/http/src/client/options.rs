@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
+use duologue_rpc::SecretText;
+
 use crate::socket::WAITING_PINGS;
 
 const MIB: usize = 1024 * 1024;
@@ -22,7 +24,7 @@ pub enum RemoteTransport {
 }
 
 /// A check of the server at the other end of a connection. It may return the token for it. It may block.
-pub type ServerCheck = Arc<dyn Fn() -> io::Result<Option<String>> + Send + Sync>;
+pub type ServerCheck = Arc<dyn Fn() -> io::Result<Option<SecretText>> + Send + Sync>;
 
 /// Receives the error of an attempt that is followed by another one.
 pub type RetryNotice = Arc<dyn Fn(&crate::Error) + Send + Sync>;
@@ -32,7 +34,7 @@ pub type RetryNotice = Arc<dyn Fn(&crate::Error) + Send + Sync>;
 #[non_exhaustive]
 pub struct ConnectOptions {
     /// The token for the header `Authorization`. It is never part of the address.
-    pub bearer_token: Option<String>,
+    pub bearer_token: Option<SecretText>,
     /// More headers of the request.
     pub headers: Vec<(String, String)>,
     /// The transport.
@@ -172,7 +174,7 @@ impl ConnectOptions {
 impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectOptions")
-            .field("bearer_token", &self.bearer_token.is_some())
+            .field("bearer_token", &self.bearer_token)
             .field("transport", &self.transport)
             .field("frame_bytes", &self.frame_bytes)
             .field("resume_time", &self.resume_time)

@@ -1,44 +1,12 @@
 //! Checks where a request comes from: the headers `Host`, `Origin` and `Authorization`.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 
 use crate::server::options::{AllowedHosts, ServerOptions};
-use crate::server::secret::is_equal_secret;
-
-/// The token that clients have to send, `Authorization: Bearer TOKEN`.
-#[derive(Clone)]
-pub struct AccessToken(Arc<str>);
-
-impl AccessToken {
-    /// Creates it from its text.
-    pub fn new(token: impl Into<Arc<str>>) -> Self {
-        AccessToken(token.into())
-    }
-
-    /// Returns true for the same token. The time does not depend on the place of a difference.
-    #[must_use]
-    pub fn is(&self, other: &[u8]) -> bool {
-        is_equal_secret(&*self.0, other)
-    }
-
-    /// Returns the value of the header `Authorization`, if the token has the characters for it.
-    pub(crate) fn header(&self) -> Option<HeaderValue> {
-        let mut value = HeaderValue::try_from(format!("Bearer {}", self.0)).ok()?;
-        value.set_sensitive(true);
-        Some(value)
-    }
-}
-
-impl std::fmt::Debug for AccessToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("AccessToken")
-    }
-}
 
 /// Returns the status and the reason for which a request is refused.
 pub(crate) fn refusal(headers: &HeaderMap, options: &ServerOptions) -> Option<(StatusCode, String)> {
@@ -113,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_token_is_compared_whole() {
-        let options = ServerOptions { token: Some(AccessToken::new("a token")), ..Default::default() };
+        let options = ServerOptions { token: Some("a token".into()), ..Default::default() };
         for (given, is_right) in [
             (None, false),
             (Some("Bearer a token"), true),
@@ -136,7 +104,7 @@ mod tests {
 
     #[test]
     fn two_headers_with_a_token_are_refused() {
-        let options = ServerOptions { token: Some(AccessToken::new("a token")), ..Default::default() };
+        let options = ServerOptions { token: Some("a token".into()), ..Default::default() };
         let mut headers = HeaderMap::new();
         headers.insert(HOST, "localhost".parse().expect("a value"));
         for refused in [false, true] {

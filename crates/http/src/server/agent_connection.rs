@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use duologue_rpc::{Limits, Lock as _, RpcMessage, Transport};
+use duologue_rpc::{Limits, Lock as _, RpcMessage, SecretText, Transport};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -19,7 +19,6 @@ use crate::server::endpoint::{
     Resumed, ServerConnection, SourceEnd, StreamRequest,
 };
 use crate::server::options::AgentEndpointOptions;
-use crate::server::secret::is_equal_secret;
 use crate::server::sent_ring::{PositionError, RingLimits, SentRing};
 use crate::server::stream_table::{StreamLimits, StreamTable};
 use crate::wire::{
@@ -32,7 +31,7 @@ const NO_OUTPUT: Duration = Duration::from_secs(1);
 /// The state of a connection, shared by its socket and the task of its agent.
 pub(crate) struct AgentConnectionShared {
     pub(crate) id: RemoteConnectionId,
-    secret: String,
+    secret: SecretText,
     options: AgentEndpointOptions,
     state: Mutex<ConnectionCore>,
     /// Notified when `input` changes: there is a frame, room, or its end.
@@ -94,7 +93,7 @@ impl AgentConnectionShared {
     pub(crate) fn new(
         id: RemoteConnectionId,
         kind: ConnectionKind,
-        secret: String,
+        secret: SecretText,
         initialize: &[u8],
         options: AgentEndpointOptions,
     ) -> Self {
@@ -288,7 +287,7 @@ impl AgentConnectionShared {
     /// has none, and cannot come back to a connection whose client has used it.
     pub(crate) fn accepts_requests(&self, secret: Option<&str>) -> bool {
         let state = self.state.lock_unpoisoned();
-        let is_right = |secret| is_equal_secret(secret, &self.secret);
+        let is_right = |secret| self.secret.is(secret);
         matches!(state.output, Output::Events(_)) && (!state.needs_secret || secret.is_some_and(is_right))
     }
 
@@ -315,7 +314,7 @@ impl AgentConnectionShared {
         self: Arc<Self>,
         secret: Option<&str>,
     ) -> Result<Resumed<AgentConnection>, ResumeRefused> {
-        if !secret.is_some_and(|secret| is_equal_secret(secret, &self.secret)) {
+        if !secret.is_some_and(|secret| self.secret.is(secret)) {
             return Err(ResumeRefused::Unknown);
         }
         let (generation, received) = {
@@ -584,7 +583,7 @@ impl ServerConnection for AgentConnection {
 
     fn open_stream(&self, request: StreamRequest) -> Result<AgentSource, ResumeRefused> {
         let StreamRequest { stream, cursor, secret } = request;
-        if secret.as_ref().is_some_and(|secret| !is_equal_secret(secret, &self.inner.secret)) {
+        if secret.as_ref().is_some_and(|secret| self.inner.secret != *secret) {
             return Err(ResumeRefused::Unknown);
         }
         let (id, changed) = {

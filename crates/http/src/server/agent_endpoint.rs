@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_rpc::{Lock as _, Transport};
+use duologue_rpc::{Lock as _, SecretText, Transport};
 use tokio::time::{sleep, timeout};
 
 use crate::server::agent_connection::{AgentConnection, AgentConnectionShared};
@@ -174,7 +174,7 @@ impl Endpoint for AgentEndpoint {
         let secret = crate::server::secret::random_token()
             .map_err(|error| Rejection::new(format!("no random secret: {error}")))?;
         let ConnectRequest { id, kind, initialize, .. } = request;
-        let inner = Arc::new(AgentConnectionShared::new(id, kind, secret, &initialize, options));
+        let inner = Arc::new(AgentConnectionShared::new(id, kind, secret.into(), &initialize, options));
         self.shared.insert(&inner)?;
         let (ours, theirs) = Transport::memory();
         let serving = (self.shared.serve)(theirs, ClientPresence::new(inner.clone()));
@@ -188,7 +188,7 @@ impl Endpoint for AgentEndpoint {
     async fn resume(&self, request: ResumeRequest) -> Result<Resumed<AgentConnection>, ResumeRefused> {
         let found = self.shared.connections.lock_unpoisoned().get(&request.id).cloned();
         let connection = found.ok_or(ResumeRefused::Unknown)?;
-        connection.resume(request.secret.as_deref())
+        connection.resume(request.secret.as_ref().map(SecretText::as_str))
     }
 
     async fn find(&self, id: &RemoteConnectionId, head: &HttpRequestHead) -> Option<AgentConnection> {

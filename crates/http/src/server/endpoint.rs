@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::http::{Extensions, HeaderMap, Uri};
 use bytes::Bytes;
+use duologue_rpc::SecretText;
 
 use crate::wire::{RemoteConnectionId, StreamId, StreamPosition};
 
@@ -54,7 +55,7 @@ pub struct ResumeRequest {
     /// The connection.
     pub id: RemoteConnectionId,
     /// The secret of the connection.
-    pub secret: Option<String>,
+    pub secret: Option<SecretText>,
     /// The head of the HTTP request.
     pub head: HttpRequestHead,
     /// The positions of the client.
@@ -72,7 +73,7 @@ pub struct StreamRequest {
     /// The secret of the connection. With it the stream is taken over from an older response, and without a cursor the
     /// client has received nothing. Without it the stream goes on behind the last frame that was written. An
     /// [`AgentEndpoint`](crate::AgentEndpoint) refuses every request without it from then on.
-    pub secret: Option<String>,
+    pub secret: Option<SecretText>,
 }
 
 /// One frame of a client.

@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
-use duologue_rpc::{Limits, Malformed, RpcMessage};
+use duologue_rpc::{Limits, Malformed, RpcMessage, SecretText};
 use futures_util::StreamExt as _;
 use tokio::time::timeout;
 
@@ -193,7 +193,7 @@ impl<E: Endpoint> RouterShared<E> {
             stream: session.clone().map_or(StreamId::Connection, StreamId::Session),
             // An empty one is that of a client that has received no event.
             cursor: text(LAST_EVENT_ID)?.filter(|cursor| !cursor.is_empty()).map(Arc::from),
-            secret: text(RESUME_SECRET)?.map(str::to_owned),
+            secret: text(RESUME_SECRET)?.map(SecretText::from),
         };
         let source = connection.open_stream(request)?;
         let events = event_stream(source, &self.options);

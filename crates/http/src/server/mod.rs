@@ -25,7 +25,7 @@ mod tls_listener;
 use bytes::Bytes;
 
 pub use accept::ConnectionStanding;
-pub use access::{AccessToken, bearer_token};
+pub use access::bearer_token;
 pub use agent_connection::{AgentConnection, AgentSource};
 pub use agent_endpoint::AgentEndpoint;
 #[cfg(feature = "tls")]
@@ -41,7 +41,6 @@ pub use listeners::{FileId, LocalListener};
 pub use options::{AgentEndpointOptions, AllowedHosts, ServerOptions};
 pub use presence::ClientPresence;
 pub use router::{endpoint_router, router, serve, serve_router};
-pub use secret::is_equal_secret;
 #[cfg(feature = "tls")]
 pub use tls_listener::ServerTls;
 

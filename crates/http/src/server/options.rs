@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::server::access::AccessToken;
+use duologue_rpc::SecretText;
+
 use crate::server::refusal_log::RefusalLog;
 use crate::socket::WAITING_PINGS;
 
@@ -36,7 +37,7 @@ pub struct ServerOptions {
     /// accepted, because programs other than browsers do not send it.
     pub origins: Vec<String>,
     /// The token that every request except `/health` has to send. Without one every program of this machine can connect.
-    pub token: Option<AccessToken>,
+    pub token: Option<SecretText>,
     /// The certificate and the key for [`serve`](crate::serve). Without them the connection is not encrypted.
     #[cfg(feature = "tls")]
     pub tls: Option<crate::ServerTls>,

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::server::accept::{ConnectionStanding, serve_connections};
-use crate::server::access::{self, AccessToken};
+use crate::server::access;
 use crate::server::axum_socket::AxumSocket;
 use crate::server::endpoint::{Endpoint, HttpRequestHead};
 use crate::server::http_requests::{HttpRefusal, INVALID_REQUEST};
@@ -27,7 +27,7 @@ use crate::server::serve_socket::{SocketContext, serve_socket};
 #[cfg(feature = "tls")]
 use crate::server::tls_listener::TlsListener;
 use crate::socket::PingLimit;
-use crate::wire::{CONNECTION_ID, RemoteConnectionId, STREAM_ACK};
+use crate::wire::{CONNECTION_ID, RemoteConnectionId, STREAM_ACK, authorization};
 
 /// The buffer for writing to a socket. A frame that fills it is written at once.
 const WRITE_BUFFER: usize = 16 * 1024;
@@ -113,7 +113,7 @@ pub async fn serve_router(
     let local = async {
         match listeners.local {
             Some(local) => {
-                let token = options.token.as_ref().and_then(AccessToken::header);
+                let token = options.token.as_ref().and_then(|token| authorization(token).ok());
                 match serve_connections(local, router.clone(), options, token).await {}
             }
             None => std::future::pending().await,

@@ -27,10 +27,10 @@ use crate::server::options::ServerOptions;
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
-/// use duologue_http::{AccessToken, ServerOptions, ServerTls};
+/// use duologue_http::{ServerOptions, ServerTls};
 ///
 /// let mut options = ServerOptions::default();
-/// options.token = Some(AccessToken::new("secret"));
+/// options.token = Some("secret".into());
 /// options.tls = Some(ServerTls::from_pem_files("server.crt", "server.key")?);
 /// # Ok(())
 /// # }

@@ -306,7 +306,7 @@ fn the_second_transport_of_an_attempt_has_the_rest_of_its_time() {
 fn a_refusal_of_a_new_connection_is_final() {
     for transport in TRANSPORTS {
         let played = play(async {
-            let token = crate::AccessToken::new("a token");
+            let token = duologue_rpc::SecretText::from("a token");
             let server = ServerOptions { token: Some(token), ..ServerOptions::default() };
             let (network, _) = network(server);
             let connected = match connect(&network, over(transport)).await {

@@ -9,8 +9,7 @@ use axum::extract::Request;
 use axum::http::Method;
 use axum::middleware::{Next, from_fn};
 use duologue_http::{
-    AccessToken, AgentEndpoint, AgentEndpointOptions, ConnectOptions, RemoteTransport, ServerOptions,
-    connect, router,
+    AgentEndpoint, AgentEndpointOptions, ConnectOptions, RemoteTransport, ServerOptions, connect, router,
 };
 use duologue_test_support::{Reproduction, in_time, runs, seed};
 use serde_json::{Value, json};
@@ -196,7 +195,7 @@ async fn requests_that_break_the_rules_are_refused() {
 async fn every_request_needs_the_token_and_a_known_place() {
     in_time(async {
         let mut options = ServerOptions::default();
-        options.token = Some(AccessToken::new("secret"));
+        options.token = Some("secret".into());
         let address = server(echo_endpoint(), options).await;
         let json_type = ("Content-Type", "application/json");
         let right = ("Authorization", "Bearer secret");

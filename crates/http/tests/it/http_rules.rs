@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use duologue_http::{AccessToken, ConnectOptions, Error, ServerOptions, connect};
+use duologue_http::{ConnectOptions, Error, ServerOptions, connect};
 use duologue_test_support::in_time;
 use futures_util::stream::unfold;
 use serde_json::Value;
@@ -214,7 +214,7 @@ async fn status_of(stream: &mut TcpStream, headers: &str) -> String {
 async fn strangers_do_not_keep_others_out() {
     in_time(async {
         let mut options = ServerOptions::default();
-        options.token = Some(AccessToken::new("secret"));
+        options.token = Some("secret".into());
         (options.sockets, options.requests, options.strangers) = (4, 4, 2);
         let address = server(echo_endpoint(), options).await;
         let token = "Authorization: Bearer secret\r\n";

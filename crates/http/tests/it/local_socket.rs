@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use duologue_http::{
-    AccessToken, ConnectOptions, Error, Listeners, LocalListener, RemoteTransport, ServerOptions, connect,
+    ConnectOptions, Error, Listeners, LocalListener, RemoteTransport, ServerOptions, connect,
 };
 use duologue_test_support::in_time;
 use serde_json::json;
@@ -21,7 +21,7 @@ async fn serve(path: &Path) -> String {
     let url = format!("http://{}/acp", tcp.local_addr().expect("an address"));
     let listeners = Listeners::from(tcp).and_local(LocalListener::bind(path).expect("a socket"));
     let mut options = ServerOptions::default();
-    options.token = Some(AccessToken::new("secret"));
+    options.token = Some("secret".into());
     tokio::spawn(duologue_http::serve(listeners, echo_endpoint(), options));
     url
 }

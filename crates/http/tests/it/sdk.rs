@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duologue_agent::{Agent, Prompt, StopReason, Turn, serve};
 use duologue_client::Client;
-use duologue_http::{AccessToken, AgentEndpoint, RemoteTransport, ServerOptions, connect};
+use duologue_http::{AgentEndpoint, RemoteTransport, ServerOptions, connect};
 use duologue_test_support::in_time;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -154,11 +154,11 @@ async fn both_sides_need_one_call_and_the_token() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let address = url(listener.local_addr().expect("an address"));
         let mut options = ServerOptions::default();
-        options.token = Some(AccessToken::new("secret"));
+        options.token = Some("secret".into());
         tokio::spawn(duologue_agent::serve_http(listener, options, || duologue_agent::Server::new(Counter)));
         for (token, is_right) in [(None, false), (Some("wrong"), false), (Some("secret"), true)] {
             let mut options = quick();
-            options.bearer_token = token.map(str::to_owned);
+            options.bearer_token = token.map(Into::into);
             match Client::new(()).connect_url(&address, options).await {
                 Ok(client) => {
                     assert!(is_right, "{token:?}");

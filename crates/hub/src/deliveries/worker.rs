@@ -307,7 +307,7 @@ impl Shared {
         let (id, wall) = (Deliveries::delivery_id(entry), self.clock.now().wall);
         let mut headers = match principal.and_then(|principal| principal.webhook_secret) {
             Some(secret) => {
-                let signed = WebhookSecret::new(secret)
+                let signed = WebhookSecret::new(secret.as_str())
                     .and_then(|secret| secret.sign(wall, &id, entry.body.as_str().as_bytes()));
                 signed.map_err(|error| self.failed(entry, error.to_string()))?
             }

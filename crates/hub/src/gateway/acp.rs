@@ -12,11 +12,10 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use duologue_http::{
-    AccessToken, AgentConnection, AgentEndpoint, ConnectRequest, ConnectionStanding, Endpoint,
-    HttpRequestHead, Rejection, RemoteConnectionId, ResumeRefused, ResumeRequest, Resumed, ServerOptions,
-    endpoint_router,
+    AgentConnection, AgentEndpoint, ConnectRequest, ConnectionStanding, Endpoint, HttpRequestHead, Rejection,
+    RemoteConnectionId, ResumeRefused, ResumeRequest, Resumed, ServerOptions, endpoint_router,
 };
-use duologue_rpc::Lock as _;
+use duologue_rpc::{Lock as _, SecretText};
 
 use crate::audit;
 use crate::gateway::access::{Action, Principal};
@@ -184,7 +183,7 @@ pub(crate) fn router(gateway: &Arc<GatewayShared>, options: &ServerOptions) -> (
 struct RequestChecks {
     gateway: Arc<GatewayShared>,
     options: ServerOptions,
-    token: Option<AccessToken>,
+    token: Option<SecretText>,
     #[cfg(feature = "page")]
     page: Arc<PageChecks>,
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use duologue_client::exchange::dialogue::PublishedKey;
 use duologue_http::RemoteTransport;
+use duologue_rpc::SecretText;
 use duologue_schema::{PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest};
 use serde::Deserialize;
 
@@ -236,7 +237,7 @@ pub enum Trust {
 }
 
 /// A user or a program with an API key or a client certificate.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PrincipalConfig {
@@ -244,7 +245,7 @@ pub struct PrincipalConfig {
     pub id: String,
     /// The SHA-256 of its key in hexadecimal digits. Without one it needs a certificate.
     #[serde(default)]
-    pub key_sha256: Option<String>,
+    pub key_sha256: Option<SecretText>,
     /// The name in its client certificate: a DNS name or a URI.
     #[serde(default)]
     pub certificate: Option<String>,
@@ -259,17 +260,7 @@ pub struct PrincipalConfig {
     pub agent: Option<String>,
     /// The secret that signs callbacks to this principal, at least 32 characters.
     #[serde(default)]
-    pub webhook_secret: Option<String>,
-}
-
-/// Shows neither the secret nor the digest of the key.
-impl fmt::Debug for PrincipalConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PrincipalConfig { id, key_expires, roles, agent, .. } = self;
-        let mut shown = f.debug_struct("PrincipalConfig");
-        shown.field("id", id).field("key_expires", key_expires).field("roles", roles).field("agent", agent);
-        shown.finish_non_exhaustive()
-    }
+    pub webhook_secret: Option<SecretText>,
 }
 
 /// A provider of JSON Web Tokens, such as the login server of a company.
@@ -504,7 +495,7 @@ impl GatewayConfig {
                     "two principals have the id {id:?} (`{LOCAL_PRINCIPAL}` is the local user)"
                 ));
             }
-            if let Some(key) = &principal.key_sha256 {
+            if let Some(key) = principal.key_sha256.as_ref().map(SecretText::as_str) {
                 if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
                     return Err(format!("key_sha256 of {id:?} is not a SHA-256: use 64 hexadecimal digits"));
                 }
@@ -534,7 +525,7 @@ impl GatewayConfig {
                     "key_expires of {id:?} is {expires:?}; use a time with its offset, such as \"2027-01-31T00:00:00Z\""
                 ));
             }
-            if principal.webhook_secret.as_ref().is_some_and(|secret| secret.len() < 32) {
+            if principal.webhook_secret.as_ref().is_some_and(|secret| secret.as_str().len() < 32) {
                 return Err(format!("webhook_secret of {id:?} is shorter than 32 characters"));
             }
         }

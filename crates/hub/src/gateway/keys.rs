@@ -2,7 +2,7 @@
 
 #[cfg(feature = "tls")]
 use duologue_http::ClientCertificate;
-use duologue_http::is_equal_secret;
+use duologue_rpc::is_equal_secret;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -20,7 +20,7 @@ struct PrincipalKey {
 impl PrincipalKey {
     /// Returns the key of a principal, unless it has none or a value cannot be read.
     fn read(config: &PrincipalConfig) -> Option<Self> {
-        let digest = key_digest(config.key_sha256.as_deref()?)?;
+        let digest = key_digest(config.key_sha256.as_ref()?.as_str())?;
         let expires = match &config.key_expires {
             Some(text) => Some(key_expiry(text)?),
             None => None,
@@ -108,7 +108,7 @@ mod tests {
         let digest = Sha256::digest(key).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         PrincipalConfig {
             id: id.to_owned(),
-            key_sha256: Some(digest),
+            key_sha256: Some(digest.into()),
             certificate: None,
             key_expires: expires.map(str::to_owned),
             roles: Vec::new(),

@@ -50,8 +50,8 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 #[cfg(feature = "tls")]
 use duologue_http::ClientCertificate;
-use duologue_http::{AccessToken, Listeners, ServerOptions, bearer_token};
-use duologue_rpc::Lock as _;
+use duologue_http::{Listeners, ServerOptions, bearer_token};
+use duologue_rpc::{Lock as _, SecretText};
 use duologue_store::{
     SqliteStore, Store, StoreBatch, StoreChange, StoreSettings, StoreTime, StoredPrincipal,
 };
@@ -412,7 +412,7 @@ impl GatewayShared {
     pub(crate) fn authenticate(
         &self,
         headers: &HeaderMap,
-        token: Option<&AccessToken>,
+        token: Option<&SecretText>,
     ) -> Result<Authenticated, Refusal> {
         let refused = |why| Refusal::new(RefusalCode::Unauthenticated, why);
         let bearers = headers.get_all(AUTHORIZATION).iter();
@@ -494,7 +494,7 @@ impl GatewayShared {
         for principal in &self.config.principals {
             let mut stored = StoredPrincipal::new(&principal.id);
             stored.roles.clone_from(&principal.roles);
-            stored.key_hash = principal.key_sha256.as_deref().and_then(key_digest);
+            stored.key_hash = principal.key_sha256.as_ref().and_then(|digits| key_digest(digits.as_str()));
             stored.webhook_secret.clone_from(&principal.webhook_secret);
             batch.push(StoreChange::PutPrincipal(stored));
         }

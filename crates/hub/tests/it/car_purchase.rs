@@ -17,13 +17,13 @@ use duologue_client::exchange::dialogue::{
 };
 use duologue_client::schema::dialogue::{DialogueContent, MessageType};
 use duologue_client::{Client, Connection, Exchange, PeerAgent, Session};
+use duologue_hub::ServerOptions;
 use duologue_hub::client::{ConnectOptions, HubClient};
 use duologue_hub::gateway::types::{
     ClaimQuery, JsonText, MessageFilter, RestAck, RestInboxMessage, RestMessageStatus, RestNewMessage,
     RestRegistration,
 };
 use duologue_hub::gateway::{Gateway, GatewayConfig, GatewaySettings};
-use duologue_hub::{AccessToken, ServerOptions};
 use duologue_rpc::Transport;
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ fn server_process() {
         std::fs::write(folder.join("address.new"), address).unwrap();
         std::fs::rename(folder.join("address.new"), folder.join("address")).unwrap();
         let mut options = ServerOptions::default();
-        options.token = Some(AccessToken::new(TOKEN));
+        options.token = Some(TOKEN.into());
         gateway.serve_http(listener, options, std::future::pending()).await.unwrap();
     });
 }
@@ -91,7 +91,7 @@ impl Drop for HubProcess {
 fn hub(folder: &Path) -> Option<HubClient> {
     let address = std::fs::read_to_string(folder.join("address")).ok()?;
     let mut options = ConnectOptions::default();
-    options.bearer_token = Some(TOKEN.to_owned());
+    options.bearer_token = Some(TOKEN.into());
     HubClient::new(&format!("http://{address}"), &options).ok()
 }
 

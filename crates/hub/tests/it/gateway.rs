@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use duologue_client::{Client, Connection};
+use duologue_hub::ServerOptions;
 use duologue_hub::gateway::{Gateway, GatewayConfig, GatewaySettings};
-use duologue_hub::{AccessToken, ServerOptions};
 use duologue_rpc::Transport;
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
@@ -65,7 +65,7 @@ impl Served {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut options = ServerOptions::default();
-        options.token = Some(AccessToken::new("token"));
+        options.token = Some("token".into());
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn({
             let gateway = gateway.clone();

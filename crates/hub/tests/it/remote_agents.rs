@@ -6,7 +6,7 @@ use std::time::Duration;
 use duologue_client::Client;
 use duologue_http::{ConnectOptions, connect};
 use duologue_hub::gateway::{AgentAttachment, AttachmentEvent};
-use duologue_hub::{AccessToken, Hub, ServerOptions};
+use duologue_hub::{Hub, ServerOptions};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -32,7 +32,7 @@ impl FarServer {
             let address = listener.local_addr().unwrap().to_string();
             let hub = hub_in(&data);
             let mut options = ServerOptions::default();
-            options.token = Some(AccessToken::new("far-token"));
+            options.token = Some("far-token".into());
             let served = hub.clone();
             tokio::spawn(async move {
                 served.serve_http(listener, options, std::future::pending()).await.unwrap();
@@ -86,7 +86,7 @@ pub(crate) async fn ended_task(world: &RestWorld, key: &str, path: &str) -> Valu
 /// Sends a prompt over `/acp/{agent}`.
 async fn prompt(world: &RestWorld, key: &str, agent: &str) -> duologue_client::Result<String> {
     let mut options = ConnectOptions::default();
-    options.bearer_token = Some(key.to_owned());
+    options.bearer_token = Some(key.into());
     let url = format!("ws://{}/acp/{agent}", world.address);
     let (transport, _link) = connect(&url, options).await.unwrap();
     let connection = Client::new(()).connect(transport).await?;
@@ -182,7 +182,7 @@ impl Program {
     pub(crate) fn start(world: &RestWorld, key: &str, agent: Option<&str>, data: &Path, pace: u64) -> Self {
         let hub = Hub::open(settings(data, pace)).unwrap();
         let mut options = ConnectOptions::default();
-        options.bearer_token = Some(key.to_owned());
+        options.bearer_token = Some(key.into());
         let mut attachment = AgentAttachment::new(format!("ws://{}", world.address), options);
         attachment.agent = agent.map(str::to_owned);
         attachment.card.capabilities = vec!["plan".to_owned()];

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use duologue_rpc::SecretText;
 use serde::Serialize;
 
 use super::values::JsonText;
@@ -20,7 +21,7 @@ pub struct StoredPrincipal {
     pub key_hash: Option<[u8; 32]>,
     /// The secret that signs posts to its addresses.
     #[serde(skip)]
-    pub webhook_secret: Option<String>,
+    pub webhook_secret: Option<SecretText>,
     /// True if it may not use the server now.
     pub disabled: bool,
     /// The time of its creation, in milliseconds since 1970. The store sets it.

@@ -76,6 +76,6 @@ fn a_principal_is_shown_without_its_secret() {
     let text = "id = \"alice\"\nkey_sha256 = \"0123\"\nwebhook_secret = \"swordfish\"";
     let principal: PrincipalConfig = toml::from_str(text).unwrap();
     let shown = format!("{principal:?}");
-    assert!(shown.contains("alice"), "{shown}");
+    assert!(shown.contains("alice") && shown.contains("[redacted]"), "{shown}");
     assert!(!shown.contains("swordfish") && !shown.contains("0123"), "{shown}");
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use duologue_rpc::Lock as _;
+use duologue_rpc::{Lock as _, is_equal_secret};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -42,8 +42,7 @@ pub(crate) struct LoginSecrets {
 impl PageLogin {
     /// Returns true for the token of this login.
     pub(crate) fn is_token(&self, given: &[u8]) -> bool {
-        // The digests are compared, so the time says nothing about the token.
-        self.token == digest(given)
+        is_equal_secret(self.token, digest(given))
     }
 }
 

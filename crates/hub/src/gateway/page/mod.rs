@@ -20,7 +20,8 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use duologue_http::{AccessToken, ServerOptions};
+use duologue_http::ServerOptions;
+use duologue_rpc::SecretText;
 use duologue_transcript::view::VIEW_STYLE;
 use percent_encoding::percent_decode_str;
 use serde_json::json;
@@ -176,14 +177,14 @@ struct PageShared {
     gateway: Arc<GatewayShared>,
     checks: Arc<PageChecks>,
     /// The key of the local user.
-    token: Option<AccessToken>,
+    token: Option<SecretText>,
 }
 
 /// Creates the router of the page.
 pub(crate) fn router(
     gateway: &Arc<GatewayShared>,
     checks: &Arc<PageChecks>,
-    token: Option<AccessToken>,
+    token: Option<SecretText>,
 ) -> Router {
     let shared = PageShared { gateway: gateway.clone(), checks: checks.clone(), token };
     let mut router = Router::new().route("/", get(show_page));

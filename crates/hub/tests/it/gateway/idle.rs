@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use duologue_hub::ServerOptions;
 use duologue_hub::gateway::{Gateway, GatewayConfig, GatewaySettings};
-use duologue_hub::{AccessToken, ServerOptions};
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
     InboxKey, JsonText, MessageSender, MessageState, NewInboxMessage, NewTask, StoreBatch, StoreChange,
@@ -29,7 +29,7 @@ async fn an_idle_minute_asks_the_store_nothing() {
     let gateway = Gateway::open(config, settings).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut options = ServerOptions::default();
-    options.token = Some(AccessToken::new("token"));
+    options.token = Some("token".into());
     let calls = || faults.calls.load(Ordering::SeqCst);
     let minute = Duration::from_secs(60);
     let clients = async {

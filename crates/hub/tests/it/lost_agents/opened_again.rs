@@ -193,7 +193,7 @@ async fn an_agent_that_ignores_a_cancellation_is_ended_behind_each_transport() {
     use std::time::Duration;
 
     use duologue_http::{ConnectOptions, RemoteTransport, connect};
-    use duologue_hub::{AccessToken, ServerOptions};
+    use duologue_hub::ServerOptions;
     use tokio::net::TcpListener;
 
     for transport in [RemoteTransport::WebSocket, RemoteTransport::Events] {
@@ -205,11 +205,11 @@ async fn an_agent_that_ignores_a_cancellation_is_ended_behind_each_transport() {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}/acp", listener.local_addr().unwrap());
             let mut server = ServerOptions::default();
-            server.token = Some(AccessToken::new("token"));
+            server.token = Some("token".into());
             let served = hub.clone();
             tokio::spawn(async move { served.serve_http(listener, server, std::future::pending()).await });
             let mut options = ConnectOptions::default();
-            (options.transport, options.bearer_token) = (transport, Some("token".to_owned()));
+            (options.transport, options.bearer_token) = (transport, Some("token".into()));
             let mut client = RawClient::over(connect(&url, options).await.unwrap().0);
             client.initialize().await;
             let new = client.request(1, "session/new", new_session()).await;

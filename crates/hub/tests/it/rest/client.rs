@@ -13,7 +13,7 @@ use crate::rest::world::{ALICE, REMOTE, RestWorld};
 
 fn client(world: &RestWorld, key: &str) -> HubClient {
     let mut options = ConnectOptions::default();
-    options.bearer_token = Some(key.to_owned());
+    options.bearer_token = Some(key.into());
     HubClient::new(&format!("http://{}", world.address), &options).unwrap()
 }
 

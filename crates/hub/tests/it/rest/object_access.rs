@@ -153,7 +153,7 @@ async fn refused_session(
     change: impl FnOnce(SessionBuilder) -> SessionBuilder,
 ) -> String {
     let mut options = ConnectOptions::default();
-    options.bearer_token = Some(ALICE.to_owned());
+    options.bearer_token = Some(ALICE.into());
     let (transport, _link) = connect(&format!("ws://{}/acp/writer", world.address), options).await.unwrap();
     let connection = Client::new(()).connect(transport).await.unwrap();
     change(connection.session_in(cwd)).create().await.expect_err(cwd).to_string()
@@ -329,7 +329,7 @@ async fn the_sessions_of_a_principal_are_limited() {
         RestWorld::start(&format!("limits.principal_sessions = 1\n{}roots = [\"/tmp\"]", writer())).await;
     let connection = async |key: &str| {
         let mut options = ConnectOptions::default();
-        options.bearer_token = Some(key.to_owned());
+        options.bearer_token = Some(key.into());
         let (transport, link) =
             connect(&format!("ws://{}/acp/writer", world.address), options).await.unwrap();
         (Client::new(()).connect(transport).await.unwrap(), link)

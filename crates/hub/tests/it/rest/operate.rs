@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use duologue_client::Command;
 use duologue_hub::gateway::RefusalCode;
-use duologue_hub::{AccessToken, Hub, HubSettings, ServerOptions};
+use duologue_hub::{Hub, HubSettings, ServerOptions};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
@@ -269,7 +269,7 @@ async fn a_connection_above_the_limit_is_an_audit_line_with_its_peer() {
         let address = listener.local_addr().unwrap();
         let mut options = ServerOptions::default();
         (options.sockets, options.requests, options.strangers) = (0, 0, 1);
-        options.token = Some(AccessToken::new("secret"));
+        options.token = Some("secret".into());
         let clients = async {
             let _first = TcpStream::connect(address).await.unwrap();
             let mut above = TcpStream::connect(address).await.unwrap();

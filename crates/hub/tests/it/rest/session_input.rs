@@ -41,7 +41,7 @@ impl Editor {
                 Ok(CreateElicitationResponse::cancel())
             });
         let mut options = ConnectOptions::default();
-        options.bearer_token = Some(ALICE.to_owned());
+        options.bearer_token = Some(ALICE.into());
         let (transport, link) =
             connect(&format!("ws://{}/acp/writer", world.address), options).await.unwrap();
         Editor { connection: client.connect(transport).await.unwrap(), _link: link, shown }

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use duologue_hub::ServerOptions;
 use duologue_hub::gateway::{Gateway, GatewayConfig, GatewaySettings};
-use duologue_hub::{AccessToken, ServerOptions};
 use duologue_store::{JsonText, LeaseToken, StoreBatch, StoreChange};
 use duologue_test_support::in_time;
 use serde_json::Value;
@@ -122,7 +122,7 @@ impl RestWorld {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut options = ServerOptions::default();
-        options.token = Some(AccessToken::new(ADMIN));
+        options.token = Some(ADMIN.into());
         serving(&mut options);
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn({

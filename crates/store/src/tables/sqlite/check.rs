@@ -1,5 +1,6 @@
 //! Limits on the size of ids and texts.
 
+use duologue_rpc::SecretText;
 use duologue_rpc::raw_message::beginning;
 
 use crate::error::{Error, Result};
@@ -40,8 +41,8 @@ impl SizeCheck<'_> {
     }
 
     /// Checks an address or another text, which may be empty.
-    fn text(&self, field: &'static str, text: Option<&String>) -> Result<()> {
-        match text.map_or(0, String::len) {
+    fn text(&self, field: &'static str, text: Option<impl AsRef<str>>) -> Result<()> {
+        match text.map_or(0, |text| text.as_ref().len()) {
             size if size > self.0.text_bytes => {
                 Self::too_long(field, size, self.0.text_bytes, "StoreSettings::text_bytes")
             }
@@ -118,7 +119,7 @@ impl SizeCheck<'_> {
 
     fn principal(&self, principal: &StoredPrincipal) -> Result<()> {
         self.id("principal", &principal.id)?;
-        self.text("webhook_secret", principal.webhook_secret.as_ref())?;
+        self.text("webhook_secret", principal.webhook_secret.as_ref().map(SecretText::as_str))?;
         self.names("roles", &principal.roles)
     }
 

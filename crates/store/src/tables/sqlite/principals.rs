@@ -1,5 +1,6 @@
 //! Principals, and the keys of requests that run once.
 
+use duologue_rpc::SecretText;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::rows::{Filter, int, maybe_json, maybe_number, name_list, number, parsed};
@@ -18,7 +19,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<StoredPrincipal> {
         id: row.get(0)?,
         roles: parsed(row, 1)?,
         key_hash: row.get(2)?,
-        webhook_secret: row.get(3)?,
+        webhook_secret: row.get::<_, Option<String>>(3)?.map(SecretText::from),
         disabled: row.get(4)?,
         created: number(row, 5)?,
         expires: maybe_number(row, 6)?,
@@ -57,7 +58,7 @@ pub(super) fn put(change: &mut OpenChange<'_>, principal: &StoredPrincipal) -> C
         principal.id,
         name_list(&principal.roles),
         principal.key_hash,
-        principal.webhook_secret,
+        principal.webhook_secret.as_ref().map(SecretText::as_str),
         principal.disabled,
         change.wall(),
         principal.expires.map(int),
