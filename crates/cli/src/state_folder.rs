@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use duologue_http::FileId;
 use duologue_http::SecretText;
 use duologue_http::raw::literal_address;
-use duologue_transcript::private_file::access_of_others;
+use duologue_transcript::private_file::{access_of_others, may_all_use};
 
 use crate::error::{Error, Result};
 use crate::files::in_file;
@@ -356,20 +356,14 @@ pub(crate) fn check_own_key(path: &Path) -> Result<()> {
     check_private(path, &found, 0o077, "use `chmod go=`, since who has the key is its user for every server")
 }
 
-/// Warns about a secret that every user of the system can read. Files of a group are common in containers.
+/// Warns about a secret that every user of the system can read.
 fn warn_if_shared(path: &Path, found: &Metadata) {
-    #[cfg(unix)]
-    {
-        use std::io::Write as _;
-        use std::os::unix::fs::MetadataExt as _;
+    use std::io::Write as _;
 
-        if found.mode() & 0o006 != 0 {
-            // If stderr is closed, nobody reads it.
-            let _ = writeln!(ui::stderr(), "warning: all users can read {}; use `chmod o=`", path.display());
-        }
+    if may_all_use(found) {
+        // If stderr is closed, nobody reads it.
+        let _ = writeln!(ui::stderr(), "warning: all users can read {}; use `chmod o=`", path.display());
     }
-    #[cfg(not(unix))]
-    let _ = (path, found);
 }
 
 /// The least length of a token that a server accepts as its own, in characters. One that can be guessed protects nothing.

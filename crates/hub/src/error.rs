@@ -114,6 +114,16 @@ pub enum Error {
         /// The reason.
         error: Arc<std::io::Error>,
     },
+    /// A variable for the environment of an agent cannot be read.
+    #[error("agents.env.{variable} of {agent:?} has no value from {reason}")]
+    Environment {
+        /// The agent.
+        agent: String,
+        /// The name of the variable.
+        variable: String,
+        /// The source of its value, and the reason.
+        reason: String,
+    },
     /// The server does not allow what a session would use.
     #[error("{reason}")]
     NotAllowed {
@@ -151,7 +161,8 @@ impl Error {
             Error::Start(_)
             | Error::Offline { .. }
             | Error::AgentEnded { .. }
-            | Error::AgentTimeout { .. } => "agent_unavailable",
+            | Error::AgentTimeout { .. }
+            | Error::Environment { .. } => "agent_unavailable",
             Error::Log(_)
             | Error::LogFailed(_)
             | Error::LogLost

@@ -44,6 +44,8 @@ mod record;
 #[cfg(feature = "gateway")]
 mod remote_agent;
 mod routing;
+#[cfg(feature = "gateway")]
+mod secret_source;
 mod session_log;
 mod session_policy;
 mod session_questions;

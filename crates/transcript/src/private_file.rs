@@ -53,6 +53,20 @@ pub fn access_of_others(found: &Metadata, mask: u32) -> Option<String> {
     }
 }
 
+/// Returns true if all users of the system can read or change a file. Those of its group are not all: a group is common in
+/// containers, and shows the users of an access list too.
+pub fn may_all_use(found: &Metadata) -> bool {
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::MetadataExt::mode(found) & 0o006 != 0
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = found;
+        false
+    }
+}
+
 #[cfg(unix)]
 fn fault(owner: u32, user: u32, mode: u32, mask: u32) -> Option<String> {
     let mode = mode & 0o7777;

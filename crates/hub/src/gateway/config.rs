@@ -1,7 +1,6 @@
 //! The configuration file of a gateway, `hub.toml`.
 
-use std::collections::{BTreeMap, HashSet};
-use std::fmt;
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -11,13 +10,14 @@ use duologue_rpc::SecretText;
 use duologue_schema::{PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest};
 use serde::Deserialize;
 
-use crate::credential::AgentAuth;
 use crate::gateway::access::{ADMIN, ALL_AGENTS, AccessRule, Action};
+use crate::gateway::agent_environment::AgentEnvironment;
 use crate::gateway::keys::key_expiry;
 use crate::gateway::rest_agent::outbound_settings;
 use crate::gateway::result_size::check_result_bytes;
 use crate::hub::DISK_BYTES;
 use crate::outbound::OutboundClient;
+use crate::secret_source::{SecretSource, resolve_program};
 
 /// The configuration of a gateway.
 #[derive(Clone, Debug, Deserialize)]
@@ -69,11 +69,11 @@ pub struct AgentConfig {
     pub rest: Option<String>,
     /// The source of the token for `url` or `rest`.
     #[serde(default)]
-    pub auth: Option<AgentAuth>,
+    pub auth: Option<SecretSource>,
     /// The transport to `url`. A WebSocket if the server has one, by default.
     #[serde(default)]
     pub transport: AgentTransport,
-    /// Variables of its environment. It inherits `PATH`, `LANG` and `TZ` only.
+    /// Variables of its environment. It inherits `PATH`, `LANG` and `TZ` only. A secret has a source in the place of its text.
     #[serde(default)]
     pub env: AgentEnvironment,
     /// The folder of tasks and messages. They are refused without one.
@@ -146,17 +146,6 @@ pub struct AgentConfig {
     /// The bytes of the logs of its sessions at which new sessions are refused. 100 GiB by default.
     #[serde(default = "default_disk")]
     pub disk_bytes: u64,
-}
-
-/// The variables of an agent's environment. Their values can be secrets, so they are not shown.
-#[derive(Clone, Default, Deserialize)]
-#[serde(transparent)]
-pub struct AgentEnvironment(pub BTreeMap<String, String>);
-
-impl fmt::Debug for AgentEnvironment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
 }
 
 /// The answers to the questions that an agent has about tasks and messages. Questions in the sessions of clients are theirs.
@@ -425,11 +414,10 @@ impl GatewayConfig {
     fn resolve(&mut self, folder: &Path) {
         self.data = self.data.take().map(|data| folder.join(data));
         for agent in &mut self.agents {
-            match &mut agent.auth {
-                Some(AgentAuth::File(file)) => *file = folder.join(&*file),
-                Some(AgentAuth::Command(words)) => resolve_program(words, folder),
-                Some(AgentAuth::Env(_)) | None => {}
+            if let Some(source) = &mut agent.auth {
+                source.resolve(folder);
             }
+            agent.env.resolve(folder);
             if agent.url.is_some() {
                 // Its folders are those of another machine.
                 continue;
@@ -658,7 +646,7 @@ impl AgentConfig {
         match (&self.auth, self.url.as_ref().or(self.rest.as_ref())) {
             (None, _) => Ok(()),
             (Some(_), None) => Err(format!("auth of the agent {id:?} is for `url` and `rest`")),
-            (Some(AgentAuth::Command(words)), _) if words.first().is_none_or(String::is_empty) => {
+            (Some(SecretSource::Command(words)), _) if words.first().is_none_or(String::is_empty) => {
                 Err(format!("the command of auth of the agent {id:?} is empty"))
             }
             (Some(_), Some(url)) => {
@@ -688,15 +676,6 @@ impl AccessRule {
     pub(crate) fn allows(&self, role: &str, action: Action, agent: &str) -> bool {
         let is_agent = self.agents.iter().any(|pattern| pattern == ALL_AGENTS || pattern == agent);
         self.role == role && is_agent && self.actions.contains(&action)
-    }
-}
-
-/// Makes the path of a program relative to a folder. A name without a `/` is looked up in `PATH`.
-fn resolve_program(words: &mut [String], folder: &Path) {
-    if let Some(program) = words.first_mut()
-        && program.contains('/')
-    {
-        *program = folder.join(&*program).to_string_lossy().into_owned();
     }
 }
 

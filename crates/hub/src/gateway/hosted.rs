@@ -84,7 +84,7 @@ impl HostedEntry {
         }
         let cwd = config.cwd.as_deref().map(folder).transpose()?;
         let own = folder(&home.join("home"))?;
-        let mut settings = HubSettings::new(command(config, own), home);
+        let mut settings = HubSettings::new(command(config, own)?, home);
         let mut roots = config.roots.clone();
         roots.extend(cwd.clone());
         settings.shared_process = config.shared_process;
@@ -186,9 +186,12 @@ fn open(
 }
 
 /// Returns the command of an agent with a clean environment.
-fn command(agent: &AgentConfig, home: PathBuf) -> impl Fn() -> Command + Send + Sync + 'static {
-    let (words, env) = (agent.command.clone(), agent.env.0.clone());
-    move || {
+fn command(
+    agent: &AgentConfig,
+    home: PathBuf,
+) -> Result<impl Fn() -> Command + Send + Sync + 'static, Error> {
+    let (words, env) = (agent.command.clone(), agent.env.read(&agent.id)?);
+    Ok(move || {
         let mut words = words.iter();
         let program = words.next().map_or("false", String::as_str);
         let mut command = Command::new(program).args(words).clean_env().env("HOME", &home);
@@ -197,8 +200,8 @@ fn command(agent: &AgentConfig, home: PathBuf) -> impl Fn() -> Command + Send + 
                 command = command.env(name, value);
             }
         }
-        env.iter().fold(command, |command, (name, value)| command.env(name, value))
-    }
+        env.iter().fold(command, |command, (name, value)| command.env(name, value.as_str()))
+    })
 }
 
 impl GatewayShared {

@@ -7,6 +7,7 @@
 mod access;
 mod acp;
 mod agent_calls;
+mod agent_environment;
 mod agent_turn;
 mod attach;
 mod attach_client;
@@ -58,15 +59,17 @@ use duologue_store::{
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-pub use crate::credential::AgentAuth;
 pub use access::{AccessPolicy, AccessRule, AccessTable, Action, Principal};
+pub use agent_environment::{AgentEnvironment, EnvironmentValue};
 pub use attach_client::{AgentAttachment, AttachError, AttachmentCard, AttachmentEvent};
 pub use config::{
-    AgentConfig, AgentEnvironment, AgentTransport, ConfigError, GatewayConfig, GatewayLimits,
-    LOCAL_PRINCIPAL, PrincipalConfig, TokenProvider, Trust, WorkQuestions, WorkSessions,
+    AgentConfig, AgentTransport, ConfigError, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL, PrincipalConfig,
+    TokenProvider, Trust, WorkQuestions, WorkSessions,
 };
 pub use refusal::{Refusal, RefusalCode};
 pub use rest::{openapi_json, types};
+
+pub use crate::secret_source::SecretSource;
 
 use crate::clock::HubClock;
 use crate::deliveries::{Deliveries, DeliverySettings};

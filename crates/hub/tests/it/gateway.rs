@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::hub::{AGENT, MARK};
+use crate::rest::world::write_secret;
 
 /// A gateway that serves on a port of its own.
 struct Served {
@@ -38,6 +39,7 @@ impl Served {
     /// As [`start`](Self::start), with an agent that reads nothing until there is a file.
     async fn start_waiting(data: &TempDir, mark: &Path) -> Self {
         let program = std::env::current_exe().unwrap();
+        write_secret(&data.path().join("mark"), mark.to_str().unwrap());
         let config = format!(
             r#"
             data = "data"
@@ -46,7 +48,7 @@ impl Served {
             id = "writer"
             cwd = "work"
             command = [{program:?}, "--exact", "hub::agent_process", "--nocapture"]
-            env = {{ {AGENT} = "0", {MARK} = {mark:?} }}
+            env = {{ {AGENT} = "0", {MARK} = {{ file = "mark" }} }}
             "#
         );
         let file = data.path().join("hub.toml");

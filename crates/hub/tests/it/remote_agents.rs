@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::hub::{hub_in, settings};
-use crate::rest::world::{ADMIN, ALICE, BOB, REMOTE, RestWorld};
+use crate::rest::world::{ADMIN, ALICE, BOB, REMOTE, RestWorld, write_secret};
 
 /// A server that the gateway dials. Its runtime is its own, so that its sockets close with it.
 struct FarServer {
@@ -103,7 +103,7 @@ async fn an_agent_has_the_address_of_another_server() {
     let data = tempfile::tempdir().unwrap();
     let (far, address) = FarServer::start(data.path(), "127.0.0.1:0").await;
     let token = data.path().join("far.token");
-    std::fs::write(&token, "far-token\n").unwrap();
+    write_secret(&token, "far-token\n");
     let config = format!(
         r#"
         [[agents]]

@@ -1,12 +1,15 @@
 //! A gateway that serves on a port of its own, and a small client for it.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use duologue_hub::ServerOptions;
 use duologue_hub::gateway::{Gateway, GatewayConfig, GatewaySettings};
 use duologue_store::{JsonText, LeaseToken, StoreBatch, StoreChange};
 use duologue_test_support::in_time;
+use duologue_transcript::private_file::private;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -406,6 +409,12 @@ pub(crate) async fn claim_task(world: &RestWorld, agent: &str) -> (duologue_stor
         tokio::task::spawn_blocking(move || store.claim_tasks(&agent, &claim)).await.unwrap().unwrap();
     let leased = claimed.entries.into_iter().next().expect("a task");
     (leased.entry, leased.lease)
+}
+
+/// Writes a file that its user alone can read.
+pub(crate) fn write_secret(path: &Path, text: &str) {
+    let mut file = private().write(true).create(true).truncate(true).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
 }
 
 pub(crate) fn json_text(value: &Value) -> JsonText {
