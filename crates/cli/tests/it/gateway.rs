@@ -111,29 +111,6 @@ fn the_tour_of_the_example_is_complete_although_its_hub_is_killed() {
     assert_eq!(kills, 3, "{printed}");
 }
 
-/// Returns the `sh` blocks of a chapter of the guide as one script.
-fn script_of(chapter: &str) -> String {
-    let page = format!("{}/../../docs/src/{chapter}.md", env!("CARGO_MANIFEST_DIR"));
-    let page = std::fs::read_to_string(page).expect("the chapter");
-    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0));
-    format!("set -eu\n{}", blocks.collect::<String>())
-}
-
-#[test]
-fn the_commands_of_the_guide_work() {
-    for chapter in ["rest", "operate"] {
-        let data = tempfile::tempdir().expect("a folder");
-        let server = start_hub(data.path());
-        let key = std::fs::read_to_string(&server.token).expect("the token");
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &script_of(chapter)]).current_dir(data.path());
-        shell.env("HUB", server.url.strip_suffix("/acp").expect("the path")).env("KEY", key.trim());
-        let output = shell.output().expect("a shell");
-        let printed = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-}
-
 #[test]
 fn the_service_and_the_container_run_a_command_that_exists() {
     let read = |name: &str| std::fs::read_to_string(format!("{EXAMPLE}/{name}")).expect("the example");

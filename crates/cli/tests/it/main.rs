@@ -10,6 +10,7 @@ mod diff;
 mod errand;
 mod faults;
 mod gateway;
+mod guide;
 mod hub_requests;
 mod limits;
 mod mock;

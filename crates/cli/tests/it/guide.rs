@@ -1,0 +1,149 @@
+//! The commands of the guide for hubs, run as they stand there. A block `sh` is run, and a block `text` is not.
+#![cfg(all(unix, feature = "serve"))]
+
+use std::io::{BufRead as _, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use duologue_test_support::skipped;
+use tempfile::TempDir;
+
+use crate::process::{DUOLOGUE, shown};
+use crate::served::{EXAMPLE, start_hub};
+
+/// A program of the examples that one block needs.
+const PURCHASE: &str = "car-purchase";
+
+/// Returns the `sh` blocks of a chapter.
+fn blocks(chapter: &str) -> Vec<String> {
+    let page = format!("{}/../../docs/src/{chapter}.md", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(page).expect("the chapter");
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0.to_owned()));
+    blocks.collect()
+}
+
+/// A command that runs until it is stopped.
+struct Serving {
+    process: Child,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The terminals of a reader, in a folder that the agents of the example may use.
+struct Terminals {
+    folder: TempDir,
+    serving: Vec<Serving>,
+    /// The address of the newest hub.
+    hub: String,
+}
+
+impl Terminals {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in("/tmp").expect("a folder");
+        Terminals { folder, serving: Vec::new(), hub: String::new() }
+    }
+
+    /// Runs a line and returns what it prints. A hub replaces the one before, and runs on, as an agent does that is attached.
+    fn run(&mut self, line: &str) -> String {
+        if line.starts_with("duologue serve ") {
+            self.serving.clear();
+            let line = self.start(line, "serving ");
+            self.hub = line.rsplit_once(' ').expect("an address").1.trim_end_matches("/acp").to_owned();
+            return line;
+        }
+        if line.starts_with("duologue attach ") {
+            return self.start(line, "attached as ");
+        }
+        let output = self.shell(line).output().expect("a shell");
+        assert!(output.status.success(), "{line}\n{}", shown(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Starts a command, and returns the line with which it is ready.
+    fn start(&mut self, line: &str, ready: &str) -> String {
+        let mut process =
+            self.shell(&format!("exec {line}")).stdout(Stdio::piped()).spawn().expect("a shell");
+        let output = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+        let mut serving = Serving { process, output };
+        let line = serving.output.by_ref().map_while(Result::ok).find(|line| line.starts_with(ready));
+        self.serving.push(serving);
+        line.unwrap_or_else(|| panic!("it ended before `{ready}`"))
+    }
+
+    fn shell(&self, line: &str) -> Command {
+        let ours = Path::new(DUOLOGUE).parent().expect("its folder");
+        let path = format!("{}:{}", ours.display(), std::env::var("PATH").unwrap_or_default());
+        let (home, state) = (self.folder.path(), self.folder.path().join("state"));
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line]).current_dir(home).env("PATH", path).env("HUB", &self.hub);
+        shell.env("HOME", home).env("XDG_STATE_HOME", state).stdin(Stdio::null());
+        shell
+    }
+}
+
+#[test]
+fn the_requests_of_the_guide_work() {
+    for chapter in ["rest", "operate"] {
+        let data = tempfile::tempdir().expect("a folder");
+        let server = start_hub(data.path());
+        let key = std::fs::read_to_string(&server.token).expect("the token");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("set -eu\n{}", blocks(chapter).concat())]).current_dir(data.path());
+        shell.env("HUB", server.url.strip_suffix("/acp").expect("the path")).env("KEY", key.trim());
+        let output = shell.output().expect("a shell");
+        assert!(output.status.success(), "{}", shown(&output));
+    }
+}
+
+#[test]
+fn the_tour_and_the_commands_of_the_guide_work() {
+    let mut terminals = Terminals::new();
+    let example = terminals.folder.path().join("examples/hub");
+    std::fs::create_dir_all(&example).expect("a folder");
+    for name in ["hub.toml", "tour.sh"] {
+        std::fs::copy(format!("{EXAMPLE}/{name}"), example.join(name)).expect("the example");
+    }
+    let config = std::fs::read_to_string(example.join("hub.toml")).expect("the example");
+    let with_free_port = config.replace("127.0.0.1:8931", "127.0.0.1:0");
+    std::fs::write(example.join("hub.toml"), with_free_port).expect("a file");
+    let mut expected = [
+        ("duologue serve ", "2 agents"),
+        ("examples/hub/tour.sh", "The tour is complete."),
+        ("duologue run ", "Hello"),
+        ("duologue agents", "reviewer"),
+        ("duologue tasks create ", "completed"),
+        ("duologue inbox send ", "completed"),
+    ]
+    .into_iter();
+    for block in blocks("hub").iter().filter(|block| !block.contains(PURCHASE)) {
+        for line in block.lines() {
+            let (start, part) =
+                expected.next().unwrap_or_else(|| panic!("{line} is new; add what it prints"));
+            assert!(line.starts_with(start), "{line}");
+            let printed = terminals.run(line);
+            assert!(printed.contains(part), "{line}\n{printed}");
+        }
+    }
+    assert_eq!(expected.next(), None);
+}
+
+#[test]
+fn the_car_purchase_of_the_guide_works() {
+    if !Path::new(DUOLOGUE).with_file_name(PURCHASE).exists() {
+        return skipped(
+            "the car purchase of the guide",
+            "run `cargo build -p duologue-examples` for its program",
+        );
+    }
+    let mut terminals = Terminals::new();
+    std::fs::write(terminals.folder.path().join("hub.toml"), "").expect("a file");
+    let block = blocks("hub").into_iter().find(|block| block.contains(PURCHASE)).expect("the block");
+    let printed: Vec<String> = block.lines().map(|line| terminals.run(line)).collect();
+    assert!(printed.last().is_some_and(|last| last.contains("completed")), "{printed:?}");
+}
