@@ -16,6 +16,10 @@ pub const REPLAY_MESSAGES_PER_SENDER: usize = 4096;
 /// Number of messages of all senders in the replay cache. Unsigned messages are evicted first, then
 /// those of the sender with the most entries.
 pub const REPLAY_MESSAGES: usize = 65_536;
+/// Number of agents whose published keys are remembered. Those that were read first are forgotten.
+pub const KEY_CARDS: usize = 1024;
+/// Number of keys that are read from the card of an agent.
+pub const CARD_KEYS: usize = 256;
 /// Maximum number of missing steps before a dialogue message. The number of a step is bounded, and
 /// no single message may jump to the end.
 pub const STEPS_AHEAD: u64 = 1024;

@@ -1,4 +1,4 @@
-//! Keys for signatures, with owner, recipient and validity.
+//! Keys for signatures, with algorithm, owner, recipient and validity.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,18 +9,22 @@ use duologue_schema::dialogue::{AgentUri, AgentUriError, ID_CHARS};
 use futures::future::BoxFuture;
 use zeroize::Zeroizing;
 
+use super::ed25519::{self, ED25519_BYTES, PublicBytes};
 use super::published_keys::PublishedKey;
 use crate::PeerAgent;
 
 /// Minimum length of a secret in bytes, which is the output length of HMAC-SHA-256.
 pub const SECRET_BYTES: usize = 32;
 
-/// A secret with which one agent signs. The recipient needs it too.
+/// A key with which one agent signs.
 ///
-/// Use a separate key for each pair of agents and each direction, and bind it with
-/// [`with`](Self::with). Everyone who has a key can sign with it, so a shared key does not identify
-/// the signer. The secret is wiped from memory when the last copy of the key is dropped, and it is
-/// never printed.
+/// - [`new`](Self::new): a secret, which the recipient needs too. Use a separate one for each pair of agents and each
+///   direction, and bind it with [`with`](Self::with). Everyone who has it can sign with it, so a shared secret does not
+///   identify the signer.
+/// - [`ed25519`](Self::ed25519): a private key. The recipients have its public key ([`ed25519_public`](Self::ed25519_public)),
+///   which verifies and does not sign.
+///
+/// Secrets and private keys are wiped from memory when the last copy of the key is dropped, and never printed.
 ///
 /// ```
 /// use duologue_exchange::dialogue::Key;
@@ -34,10 +38,20 @@ pub struct Key {
     id: Arc<str>,
     owner: AgentUri,
     peer: Option<AgentUri>,
-    algorithm: Algorithm,
-    not_before: Option<SystemTime>,
-    not_after: Option<SystemTime>,
-    pub(super) secret: Zeroizing<Vec<u8>>,
+    pub(super) not_before: Option<SystemTime>,
+    pub(super) not_after: Option<SystemTime>,
+    pub(super) material: KeyMaterial,
+}
+
+/// The bytes of a key. A key of one algorithm has none for the other.
+#[derive(Clone)]
+pub(super) enum KeyMaterial {
+    Hs256(Zeroizing<Vec<u8>>),
+    Ed25519 {
+        /// Present if the key signs.
+        private: Option<Zeroizing<Vec<u8>>>,
+        public: PublicBytes,
+    },
 }
 
 /// The signature algorithm of a key. The algorithm named in a message is compared with that of its
@@ -47,6 +61,8 @@ pub struct Key {
 pub enum Algorithm {
     /// HMAC with SHA-256.
     Hs256,
+    /// Ed25519, which RFC 8037 names `EdDSA`.
+    Ed25519,
 }
 
 impl Algorithm {
@@ -55,12 +71,18 @@ impl Algorithm {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hs256 => "HS256",
+            Self::Ed25519 => "EdDSA",
         }
+    }
+
+    /// Returns the algorithm of a name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        [Self::Hs256, Self::Ed25519].into_iter().find(|algorithm| algorithm.as_str() == name)
     }
 }
 
 impl Key {
-    /// Creates a key of `owner`, valid for any recipient and at any time.
+    /// Creates a key of `owner` for [`Algorithm::Hs256`], valid for any recipient and at any time.
     ///
     /// # Errors
     ///
@@ -73,16 +95,51 @@ impl Key {
     ) -> Result<Self, KeyError> {
         // Wrapped first, so that it is wiped even if it is rejected.
         let secret = Zeroizing::new(secret.into());
-        let (id, owner) = (id.into(), owner.into());
+        let is_short = secret.len() < SECRET_BYTES;
+        let key = Key::of(id.into(), owner.into(), KeyMaterial::Hs256(secret))?;
+        if is_short { Err(KeyError::Short) } else { Ok(key) }
+    }
+
+    /// Creates a key of `owner` for [`Algorithm::Ed25519`] that signs, valid for any recipient and at any time. `private` is
+    /// the private key of RFC 8032.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the private key does not have [`ED25519_BYTES`], and for the id and the owner as [`new`](Self::new).
+    pub fn ed25519(
+        id: impl Into<Arc<str>>,
+        owner: impl Into<AgentUri>,
+        private: impl Into<Vec<u8>>,
+    ) -> Result<Self, KeyError> {
+        let private = Zeroizing::new(private.into());
+        let public = ed25519::public_key(&private).ok_or(KeyError::Private)?;
+        Key::of(id.into(), owner.into(), KeyMaterial::Ed25519 { private: Some(private), public })
+    }
+
+    /// Creates a key of `owner` for [`Algorithm::Ed25519`] that verifies and does not sign.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the public key does not have [`ED25519_BYTES`] or everybody could sign for it, and for the id
+    /// and the owner as [`new`](Self::new).
+    pub fn ed25519_public(
+        id: impl Into<Arc<str>>,
+        owner: impl Into<AgentUri>,
+        public: impl AsRef<[u8]>,
+    ) -> Result<Self, KeyError> {
+        let public: PublicBytes = public.as_ref().try_into().map_err(|_| KeyError::Public)?;
+        if ed25519::is_weak(&public) {
+            return Err(KeyError::Public);
+        }
+        Key::of(id.into(), owner.into(), KeyMaterial::Ed25519 { private: None, public })
+    }
+
+    fn of(id: Arc<str>, owner: AgentUri, material: KeyMaterial) -> Result<Self, KeyError> {
         if id.is_empty() || id.chars().nth(ID_CHARS).is_some() {
             return Err(KeyError::Id);
         }
-        if secret.len() < SECRET_BYTES {
-            return Err(KeyError::Short);
-        }
         owner.check().map_err(KeyError::Owner)?;
-        let algorithm = Algorithm::Hs256;
-        Ok(Key { id, owner, peer: None, algorithm, not_before: None, not_after: None, secret })
+        Ok(Key { id, owner, peer: None, not_before: None, not_after: None, material })
     }
 
     /// Restricts the key to messages for `peer`. Without this it signs messages for any recipient.
@@ -133,7 +190,25 @@ impl Key {
     /// Returns the key's algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
-        self.algorithm
+        match self.material {
+            KeyMaterial::Hs256(_) => Algorithm::Hs256,
+            KeyMaterial::Ed25519 { .. } => Algorithm::Ed25519,
+        }
+    }
+
+    /// Returns the public key, or `None` if the algorithm has none.
+    #[must_use]
+    pub fn public_key(&self) -> Option<&[u8; ED25519_BYTES]> {
+        match &self.material {
+            KeyMaterial::Hs256(_) => None,
+            KeyMaterial::Ed25519 { public, .. } => Some(public),
+        }
+    }
+
+    /// Returns true if messages can be signed with the key, and false for a public key.
+    #[must_use]
+    pub fn may_sign(&self) -> bool {
+        !matches!(self.material, KeyMaterial::Ed25519 { private: None, .. })
     }
 
     /// Returns true if the key is valid at `now`, with a tolerance of `skew`.
@@ -147,16 +222,22 @@ impl Key {
     /// Returns the key with the validity that its owner publishes, or `None` if the entry is not one of this key.
     pub(super) fn published(&self, entry: &PublishedKey) -> Option<Key> {
         let (not_before, not_after) = entry.validity()?;
-        let is_same = (&*entry.id, &*entry.algorithm) == (self.id(), self.algorithm.as_str());
+        let PublishedKey { id, algorithm, public_key, .. } = PublishedKey::from(self);
+        let is_same = (id, algorithm, public_key.as_ref())
+            == (entry.id.clone(), entry.algorithm.clone(), entry.public_key.as_ref());
         is_same.then(|| Key {
             id: self.id.clone(),
             owner: self.owner.clone(),
             peer: self.peer.clone(),
-            algorithm: self.algorithm,
             not_before: self.not_before.max(not_before),
             not_after: self.not_after.into_iter().chain(not_after).min(),
-            secret: self.secret.clone(),
+            material: self.material.clone(),
         })
+    }
+
+    /// Returns true if the key signs a message to `recipient` at `now`.
+    pub(super) fn signs(&self, recipient: &AgentUri, now: SystemTime) -> bool {
+        self.may_sign() && self.is_for(recipient) && self.is_valid(now, Duration::ZERO)
     }
 
     /// Orders the valid keys of an owner: the greatest one signs.
@@ -185,6 +266,20 @@ pub enum KeyError {
     /// The secret is too short.
     #[error("a key's secret has {SECRET_BYTES} bytes or more; make one at random")]
     Short,
+    /// A private key has another length.
+    #[error("a private key of Ed25519 has {ED25519_BYTES} bytes; make one at random")]
+    Private,
+    /// A public key has another length, or everybody could sign for it.
+    #[error(
+        "a public key of Ed25519 has {ED25519_BYTES} bytes, in base64 in texts, and is that of a private key"
+    )]
+    Public,
+    /// A published key of another algorithm has a public key.
+    #[error("a key of the algorithm {0:?} has no public key; publish its id without any secret")]
+    NotPublic(String),
+    /// A limit of the validity is no time.
+    #[error("not_before and not_after of a key are times, such as 2027-01-31T00:00:00Z")]
+    Validity,
     /// The owner is not a valid URI.
     #[error("the owner of a key {0}")]
     Owner(#[source] AgentUriError),
@@ -202,8 +297,9 @@ pub enum KeyError {
 /// [`prepare`](Self::prepare). Its methods may read dialogues. Sending or receiving there fails with
 /// [`Error::InCallback`](super::Error::InCallback).
 pub trait KeyStore: Send + Sync + 'static {
-    /// Returns the key with this id, or `None` if it does not exist or was revoked.
-    fn key(&self, id: &str) -> Option<Arc<Key>>;
+    /// Returns the key with this id, or `None` if it does not exist or was revoked. `sender` is the agent that claims to
+    /// have signed with it. A key of another owner verifies nothing for that agent.
+    fn key(&self, id: &str, sender: &AgentUri) -> Option<Arc<Key>>;
 
     /// Returns the key with which `owner` signs messages to `recipient` at `now`.
     fn signing_key(&self, owner: &AgentUri, recipient: &AgentUri, now: SystemTime) -> Option<Arc<Key>>;
@@ -221,8 +317,8 @@ pub trait KeyStore: Send + Sync + 'static {
 }
 
 impl<K: KeyStore + ?Sized> KeyStore for Arc<K> {
-    fn key(&self, id: &str) -> Option<Arc<Key>> {
-        (**self).key(id)
+    fn key(&self, id: &str, sender: &AgentUri) -> Option<Arc<Key>> {
+        (**self).key(id, sender)
     }
 
     fn signing_key(&self, owner: &AgentUri, recipient: &AgentUri, now: SystemTime) -> Option<Arc<Key>> {
@@ -305,7 +401,7 @@ impl Keys {
 }
 
 impl KeyStore for Keys {
-    fn key(&self, id: &str) -> Option<Arc<Key>> {
+    fn key(&self, id: &str, _: &AgentUri) -> Option<Arc<Key>> {
         self.read(|keys| keys.get(id)?.key.clone())
     }
 
@@ -316,7 +412,7 @@ impl KeyStore for Keys {
             keys.values()
                 .filter(|slot| slot.owner == *owner)
                 .filter_map(|slot| slot.key.as_ref().map(|key| (key, slot.order)))
-                .filter(|(key, _)| key.is_for(recipient) && key.is_valid(now, Duration::ZERO))
+                .filter(|(key, _)| key.signs(recipient, now))
                 .max_by_key(|(key, order)| (key.rank(), *order))
                 .map(|(key, _)| key.clone())
         })
@@ -357,7 +453,7 @@ mod tests {
     fn debug_output_hides_the_secret() {
         let keys = Keys::new();
         keys.insert(Key::new("k", "agent://a", *b"correct horse battery staple !!!").unwrap()).unwrap();
-        let shown = format!("{keys:?} {:?}", keys.key("k").unwrap());
+        let shown = format!("{keys:?} {:?}", keys.key("k", &"agent://a".into()).unwrap());
         assert!(!shown.contains("horse") && !shown.contains("104") && !shown.contains("secret"), "{shown}");
     }
 
@@ -378,7 +474,7 @@ mod tests {
         assert_eq!(signs(start + 2 * DAY).as_deref(), Some("late"));
         assert!(keys.revoke("late") && !keys.revoke("late") && !keys.revoke("none"));
         assert_eq!(signs(start + 2 * DAY).as_deref(), Some("new"));
-        assert!(keys.key("late").is_none());
+        assert!(keys.key("late", &owner).is_none());
         assert_eq!(keys.insert(key("late")), Err(KeyError::Taken));
         assert!(keys.revoke("new") && keys.revoke("old"));
         assert_eq!(signs(start), None);

@@ -83,6 +83,7 @@ mod canonical;
 mod dialogue;
 mod dialogue_registry;
 mod dialogues;
+mod ed25519;
 mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
@@ -114,6 +115,7 @@ pub use canonical::{CanonicalError, MAX_DEPTH, MAX_INTEGER};
 pub use dialogue::{Dialogue, DialogueOptions, SendMessage};
 pub(crate) use dialogues::DialogueConnection;
 pub use dialogues::Dialogues;
+pub use ed25519::ED25519_BYTES;
 pub use error::Error;
 pub use handler::{DialogueHandler, UndeliveredMessage};
 pub use keys::{Algorithm, Key, KeyError, KeyStore, Keys, SECRET_BYTES};

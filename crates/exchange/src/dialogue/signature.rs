@@ -1,8 +1,8 @@
 //! Signatures of messages, in the form of a compact JWS with detached payload.
 //!
-//! The form is `BASE64URL(header)..BASE64URL(mac)`, as in appendix F of RFC 7515. The header is
-//! `{"alg":"HS256","kid":…,"typ":"dialogue"}`. The MAC covers the header and the canonical form of
-//! the message without `signature`.
+//! The form is `BASE64URL(header)..BASE64URL(signature)`, as in appendix F of RFC 7515. The header is
+//! `{"alg":…,"kid":…,"typ":"dialogue"}`, with `HS256` or `EdDSA`. The signature covers the header and the canonical form
+//! of the message without `signature`.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use super::canonical::{CanonicalError, Signable};
-use super::keys::{Key, SECRET_BYTES};
+use super::ed25519;
+use super::keys::{Algorithm, Key, KeyMaterial, SECRET_BYTES};
 use crate::limits::SIGNATURE_BYTES;
 
 /// The `typ` in the header of every signature, which prevents the reuse of signatures made for
@@ -39,7 +40,7 @@ const SIGNATURE_TYPE: &str = "dialogue";
 ///
 /// # Errors
 ///
-/// Returns an error if the key belongs to another sender or recipient. Also if the message has no
+/// Returns an error if the key belongs to another sender or recipient, or is a public key. Also if the message has no
 /// canonical form: it contains a duplicate key, an integer beyond 2^53, or a double that RFC 8785
 /// writes as one (`1e18`).
 pub fn sign(message: &DialogueMessage, key: &Key) -> Result<Json, SignError> {
@@ -50,7 +51,7 @@ pub fn sign(message: &DialogueMessage, key: &Key) -> Result<Json, SignError> {
         return Err(SignError::Peer);
     }
     let (mut message, canonical) = stripped(message)?;
-    message.signature = Some(signature(&canonical, key));
+    message.signature = Some(signature(&canonical, key).ok_or(SignError::Public)?);
     text(&message)
 }
 
@@ -81,6 +82,9 @@ pub enum SignError {
     /// The key is bound to another recipient.
     #[error("the key is for messages to another agent than the recipient_id")]
     Peer,
+    /// The key is a public key.
+    #[error("a public key does not sign; sign with the private key of the sender")]
+    Public,
     /// The sender has no key for this recipient that is valid now.
     #[error("the sender has no key for this recipient that is valid now")]
     NoKey,
@@ -97,24 +101,31 @@ struct Header {
     typ: String,
 }
 
-/// Returns the signature of a canonical form.
-fn signature(canonical: &str, key: &Key) -> String {
+/// Returns the signature of a canonical form, or `None` for a public key.
+fn signature(canonical: &str, key: &Key) -> Option<String> {
     let header = serde_json::json!({
         "alg": key.algorithm().as_str(), "kid": key.id(), "typ": SIGNATURE_TYPE,
     });
     let header = URL_SAFE_NO_PAD.encode(header.to_string());
-    let mac = mac(&header, canonical, &key.secret).finalize().into_bytes();
-    format!("{header}..{}", URL_SAFE_NO_PAD.encode(mac))
+    let text = signed_text(&header, canonical);
+    let bytes = match &key.material {
+        KeyMaterial::Hs256(secret) => mac(&text, secret).finalize().into_bytes().to_vec(),
+        KeyMaterial::Ed25519 { private, .. } => ed25519::sign(private.as_ref()?, text.as_bytes()),
+    };
+    Some(format!("{header}..{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// Computes the MAC of [`Algorithm::Hs256`](super::keys::Algorithm::Hs256), the only algorithm.
-fn mac(header: &str, canonical: &str, secret: &[u8]) -> Hmac<Sha256> {
+/// Returns the text that is signed.
+fn signed_text(header: &str, canonical: &str) -> String {
+    format!("{header}.{}", URL_SAFE_NO_PAD.encode(canonical))
+}
+
+/// Computes the MAC of [`Algorithm::Hs256`].
+fn mac(text: &str, secret: &[u8]) -> Hmac<Sha256> {
     #[cfg(test)]
     tests::MACS.set(tests::MACS.get() + 1);
     let mut mac = hmac_sha256(secret);
-    mac.update(header.as_bytes());
-    mac.update(b".");
-    mac.update(URL_SAFE_NO_PAD.encode(canonical).as_bytes());
+    mac.update(text.as_bytes());
     mac
 }
 
@@ -125,7 +136,7 @@ fn hmac_sha256(secret: &[u8]) -> Hmac<Sha256> {
 /// A parsed signature that has not been verified.
 pub(super) struct ParsedSignature<'a> {
     header: &'a str,
-    mac: Vec<u8>,
+    bytes: Vec<u8>,
     alg: String,
     /// The id of the key that the signature names.
     pub(super) kid: String,
@@ -137,14 +148,14 @@ impl<'a> ParsedSignature<'a> {
         if signature.len() > SIGNATURE_BYTES {
             return None;
         }
-        let (header, mac) = signature.split_once("..")?;
+        let (header, bytes) = signature.split_once("..")?;
         let text = String::from_utf8(URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
         // An unknown member of the header may be critical, so it is rejected.
         // The derived reader takes an array too.
         text.trim_ascii_start().starts_with('{').then_some(())?;
         let Header { alg, kid, typ } = serde_json::from_str(&text).ok()?;
         (typ == SIGNATURE_TYPE).then_some(())?;
-        Some(ParsedSignature { header, mac: URL_SAFE_NO_PAD.decode(mac).ok()?, alg, kid })
+        Some(ParsedSignature { header, bytes: URL_SAFE_NO_PAD.decode(bytes).ok()?, alg, kid })
     }
 
     /// Returns true if the signature names the algorithm of `key`.
@@ -152,13 +163,25 @@ impl<'a> ParsedSignature<'a> {
         self.alg == key.algorithm().as_str()
     }
 
-    /// Returns true if `key` made the signature of `canonical`. Takes constant time, and the same
-    /// time without a key: otherwise the time would reveal the ids of the keys that exist.
+    /// Returns true if `key` made the signature of `canonical`. The signature says which algorithm is computed, and the key
+    /// does not: otherwise the time would reveal the ids of the keys that exist. Without a key of that algorithm, another
+    /// one takes its place. The comparison takes constant time.
     pub(super) fn is_by(&self, key: Option<&Key>, canonical: &str) -> bool {
         const NO_SECRET: &[u8] = &[0; SECRET_BYTES];
-        let secret = key.map_or(NO_SECRET, |key| &key.secret);
-        let is_equal = mac(self.header, canonical, secret).verify_slice(&self.mac).is_ok();
-        is_equal & key.is_some()
+        let (text, material) = (signed_text(self.header, canonical), key.map(|key| &key.material));
+        let (is_equal, has_key) = match (Algorithm::named(&self.alg), material) {
+            (Some(Algorithm::Ed25519), Some(KeyMaterial::Ed25519 { public, .. })) => {
+                (ed25519::is_signed(public, text.as_bytes(), &self.bytes), true)
+            }
+            (Some(Algorithm::Ed25519), _) => {
+                (ed25519::is_signed(&ed25519::DECOY, text.as_bytes(), &self.bytes), false)
+            }
+            (Some(Algorithm::Hs256), Some(KeyMaterial::Hs256(secret))) => {
+                (mac(&text, secret).verify_slice(&self.bytes).is_ok(), true)
+            }
+            _ => (mac(&text, NO_SECRET).verify_slice(&self.bytes).is_ok(), false),
+        };
+        is_equal & has_key
     }
 }
 
@@ -227,7 +250,8 @@ pub(super) mod tests {
         let key = Key::new("k", "agent://a", secret).unwrap();
         let payload = "{\"iss\":\"joe\",\r\n \"exp\":1300819380,\r\n \"http://example.com/is_root\":true}";
         let header = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9";
-        let mac = mac(header, payload, &key.secret).finalize().into_bytes();
+        let KeyMaterial::Hs256(secret) = &key.material else { panic!("another algorithm") };
+        let mac = mac(&signed_text(header, payload), secret).finalize().into_bytes();
         assert_eq!(URL_SAFE_NO_PAD.encode(mac), "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
     }
 

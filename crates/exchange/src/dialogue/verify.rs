@@ -227,7 +227,8 @@ impl Verifier {
         };
         let claimed = signature.as_str().and_then(ParsedSignature::read).ok_or(VerifyError::SignatureForm)?;
         let kid = || claimed.kid.chars().take(128).collect::<String>();
-        let key = callbacks::call("KeyStore::key", || keys.key(&claimed.kid));
+        let claimant = sender.unwrap_or_default().into();
+        let key = callbacks::call("KeyStore::key", || keys.key(&claimed.kid, &claimant));
         // Before the checks of the key, so that all of these errors take the same time.
         let is_genuine = claimed.is_by(key.as_deref(), &message.canonical);
         let key = key.ok_or_else(|| VerifyError::UnknownKey(kid()))?;

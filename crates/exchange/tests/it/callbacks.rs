@@ -73,9 +73,9 @@ impl Curious {
 }
 
 impl KeyStore for Curious {
-    fn key(&self, id: &str) -> Option<Arc<Key>> {
+    fn key(&self, id: &str, sender: &AgentUri) -> Option<Arc<Key>> {
         self.look();
-        self.keys.key(id)
+        self.keys.key(id, sender)
     }
 
     fn signing_key(&self, owner: &AgentUri, recipient: &AgentUri, now: SystemTime) -> Option<Arc<Key>> {
