@@ -45,7 +45,8 @@ pub(crate) struct AttachArgs {
     /// A domain of its knowledge for the registry. Can be repeated
     #[arg(long = "domain", value_name = "NAME")]
     domains: Vec<String>,
-    /// Publish the keys of this agent in a file, as that of `duologue peer dialogue --keys`, without their secrets
+    /// Publish the keys of this agent in a file, as that of `duologue peer dialogue --keys`, without secrets and
+    /// private keys
     #[arg(long, value_name = "FILE", requires = "id")]
     keys: Option<PathBuf>,
     /// The tasks that run at a time

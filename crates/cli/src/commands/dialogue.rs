@@ -1,9 +1,11 @@
 //! `duologue peer dialogue`.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use duologue_client::exchange::dialogue::{Algorithm, Dialogues, Key, Keys, PublishedKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use duologue_client::exchange::dialogue::{Dialogues, Key, KeyError, Keys, PublishedKey};
 use duologue_http::SecretText;
 use duologue_schema::dialogue::{DialogueContent, MessageType};
 use serde::Deserialize;
@@ -35,8 +37,8 @@ pub(crate) struct DialogueArgs {
     /// The name of the other agent
     #[arg(long, value_name = "URI")]
     to: String,
-    /// The keys: a JSON array of objects with `id`, `owner`, `secret` and, for a key of one pair of agents, `peer`; `not_before`
-    /// and `not_after` limit its validity
+    /// The keys: a JSON array of objects with `id`, `owner` and `secret`, or for Ed25519 in its place `private_key` or
+    /// `public_key` in base64; `peer` limits a key to one recipient, `not_before` and `not_after` limit its validity
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     /// Wait so long for each answer, such as 2m
@@ -57,7 +59,12 @@ pub(crate) struct DialogueArgs {
 struct KeyRow {
     id: String,
     owner: String,
-    secret: SecretText,
+    /// The secret of HMAC.
+    secret: Option<SecretText>,
+    /// The private key of Ed25519 in base64.
+    private_key: Option<SecretText>,
+    /// The public key of Ed25519 in base64.
+    public_key: Option<String>,
     peer: Option<String>,
     /// The limits of its validity, such as `2027-01-31T00:00:00Z`.
     not_before: Option<String>,
@@ -65,12 +72,36 @@ struct KeyRow {
 }
 
 impl KeyRow {
-    fn published(&self) -> PublishedKey {
-        let mut published = PublishedKey::new(&self.id, Algorithm::Hs256.as_str());
-        published.not_before.clone_from(&self.not_before);
-        published.not_after.clone_from(&self.not_after);
-        published
+    fn key(self) -> std::result::Result<Key, String> {
+        let shown = |error: KeyError| error.to_string();
+        let KeyRow { id, owner, secret, private_key, public_key, peer, not_before, not_after } = self;
+        let mut limits = PublishedKey::default();
+        (limits.not_before, limits.not_after) = (not_before, not_after);
+        let (not_before, not_after) = limits.validity().ok_or(KeyError::Validity).map_err(shown)?;
+        let decoded = |text: &str, fault| bytes(text).ok_or(fault);
+        let key = match (secret, private_key, public_key) {
+            (Some(secret), None, None) => Key::new(id, owner, secret.as_str()),
+            (None, Some(private), None) => {
+                decoded(private.as_str(), KeyError::Private).and_then(|private| Key::ed25519(id, owner, private))
+            }
+            (None, None, Some(public)) => {
+                decoded(&public, KeyError::Public).and_then(|public| Key::ed25519_public(id, owner, public))
+            }
+            _ => return Err("use one of `secret`, `private_key` and `public_key`".to_owned()),
+        };
+        let mut key = key.map_err(shown)?;
+        if let Some(peer) = peer {
+            key = key.with(peer).map_err(shown)?;
+        }
+        key = not_before.into_iter().fold(key, Key::not_before);
+        Ok(not_after.into_iter().fold(key, Key::not_after))
     }
+}
+
+/// Decodes base64 of both alphabets, with or without padding.
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=').replace('+', "-").replace('/', "_");
+    URL_SAFE_NO_PAD.decode(text).ok()
 }
 
 pub(crate) fn run(args: DialogueArgs) -> Result<Exit> {
@@ -102,44 +133,66 @@ pub(crate) fn run(args: DialogueArgs) -> Result<Exit> {
 }
 
 fn keys(file: &Path) -> Result<Keys> {
-    let wrong = |error: &dyn std::fmt::Display| wrong(file, error);
     let keys = Keys::new();
-    for row in rows(file)? {
-        let (not_before, not_after) = validity(file, &row)?;
-        let mut key = Key::new(row.id, row.owner, row.secret.as_str()).map_err(|error| wrong(&error))?;
-        if let Some(peer) = row.peer {
-            key = key.with(peer).map_err(|error| wrong(&error))?;
-        }
-        key = not_before.into_iter().fold(key, Key::not_before);
-        key = not_after.into_iter().fold(key, Key::not_after);
-        keys.insert(key).map_err(|error| wrong(&error))?;
+    for key in keys_of(file)? {
+        keys.insert(key).map_err(|error| wrong(file, &error))?;
     }
     Ok(keys)
 }
 
-/// Returns the keys of an owner in a file, without their secrets.
+/// Returns the keys of an owner in a file, without secrets and private keys.
 #[cfg(feature = "serve")]
 pub(crate) fn published_keys(file: &Path, owner: &str) -> Result<Vec<PublishedKey>> {
-    let rows = rows(file)?.into_iter().filter(|row| row.owner == owner);
-    rows.map(|row| validity(file, &row).map(|_| row.published())).collect()
+    let keys = keys_of(file)?;
+    Ok(keys.iter().filter(|key| key.owner().as_str() == owner).map(PublishedKey::from).collect())
 }
 
-fn rows(file: &Path) -> Result<Vec<KeyRow>> {
+fn keys_of(file: &Path) -> Result<Vec<Key>> {
     let text = std::fs::read_to_string(file).map_err(in_file(file.display()))?;
-    serde_json::from_str(&text).map_err(|error| wrong(file, &error))
-}
-
-/// Returns start and end of the validity of a key.
-fn validity(file: &Path, row: &KeyRow) -> Result<(Option<SystemTime>, Option<SystemTime>)> {
-    row.published().validity().ok_or_else(|| {
-        let why = format!(
-            "`not_before` and `not_after` of the key {:?} are times, such as `2027-01-31T00:00:00Z`",
-            row.id
-        );
-        wrong(file, &why)
-    })
+    let rows: Vec<KeyRow> = serde_json::from_str(&text).map_err(|error| wrong(file, &error))?;
+    let key = |row: KeyRow| {
+        let id = row.id.clone();
+        row.key().map_err(|error| wrong(file, &format!("the key {id:?}: {error}")))
+    };
+    rows.into_iter().map(key).collect()
 }
 
 fn wrong(file: &Path, error: &dyn std::fmt::Display) -> Error {
     Error::Usage(format!("{}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_a_key_of_one_algorithm() {
+        let read = |members: &str| {
+            let row = format!(r#"{{"id":"k","owner":"agent://a",{members}}}"#);
+            serde_json::from_str::<KeyRow>(&row).map_err(|error| error.to_string()).and_then(KeyRow::key)
+        };
+        // The private key of all ones, in both alphabets.
+        let private = read(r#""private_key":"//////////////////////////////////////////8=""#).unwrap();
+        let other = read(r#""private_key":"__________________________________________8","peer":"agent://b""#);
+        let public = *private.public_key().unwrap();
+        assert_eq!(Some(&public), other.unwrap().public_key());
+        let shown = PublishedKey::from(&private).public_key.unwrap();
+        let read_public =
+            read(&format!(r#""public_key":"{shown}","not_after":"2027-01-31T00:00:00Z""#)).unwrap();
+        assert_eq!((read_public.public_key(), read_public.may_sign()), (Some(&public), false));
+        assert!(read(r#""secret":"0123456789abcdef0123456789abcdef""#).unwrap().public_key().is_none());
+
+        for (members, expected) in [
+            (r#""peer":"agent://b""#, "use one of `secret`, `private_key` and `public_key`"),
+            (r#""secret":"0123456789abcdef0123456789abcdef","public_key":"AA""#, "use one of"),
+            (r#""secret":"short""#, "a key's secret has 32 bytes"),
+            (r#""private_key":"AAAA""#, "a private key of Ed25519 has 32 bytes"),
+            (r#""private_key":"*""#, "a private key of Ed25519 has 32 bytes"),
+            (r#""public_key":"AAAA""#, "a public key of Ed25519 has 32 bytes"),
+            (r#""secret":"0123456789abcdef0123456789abcdef","not_after":"tomorrow""#, "are times"),
+        ] {
+            let error = read(members).unwrap_err();
+            assert!(error.contains(expected), "{members}: {error}");
+        }
+    }
 }

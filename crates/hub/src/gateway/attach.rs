@@ -25,7 +25,7 @@ use crate::gateway::access::{Action, Principal};
 use crate::gateway::acp::PrincipalEndpoints;
 use crate::gateway::attach_client::AttachmentCard;
 use crate::gateway::config::{AgentConfig, is_agent_id};
-use crate::gateway::hosted::HostedEntry;
+use crate::gateway::hosted::{HostedEntry, check_keys};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
 use crate::remote_agent::{AgentPresence, RemoteAgent};
 
@@ -94,6 +94,7 @@ impl GatewayShared {
         principal: &Principal,
         card: AttachmentCard,
     ) -> Result<Arc<HostedEntry>, Refusal> {
+        check_keys(&card.keys).map_err(Refusal::invalid)?;
         let config = card.into_config(agent);
         let (gateway, owner, time) = (self.clone(), principal.id.clone(), self.time());
         let admit = move || -> Result<Arc<HostedEntry>, Refusal> {

@@ -33,7 +33,7 @@ pub struct AttachmentCard {
     pub domains: Vec<String>,
     /// Other words by which it is found.
     pub tags: Vec<String>,
-    /// The keys of its signatures in dialogues, without their secrets.
+    /// The keys of its signatures in dialogues, without secrets and private keys.
     pub keys: Vec<PublishedKey>,
     /// The provider.
     pub provider: String,

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::gateway::access::{ADMIN, ALL_AGENTS, AccessRule, Action};
 use crate::gateway::agent_environment::AgentEnvironment;
+use crate::gateway::hosted::check_keys;
 use crate::gateway::keys::key_expiry;
 use crate::gateway::rest_agent::outbound_settings;
 use crate::gateway::result_size::check_result_bytes;
@@ -125,7 +126,7 @@ pub struct AgentConfig {
     /// Other words by which it is found.
     #[serde(default)]
     pub tags: Vec<String>,
-    /// The keys of its signatures in dialogues, without their secrets.
+    /// The keys of its signatures in dialogues, without secrets and private keys.
     #[serde(default)]
     pub keys: Vec<PublishedKey>,
     /// The provider.
@@ -446,9 +447,7 @@ impl GatewayConfig {
             if agent.max_tasks == 0 || agent.max_messages == 0 {
                 return Err(format!("max_tasks and max_messages of the agent {id:?} are at least 1"));
             }
-            if let Some(key) = agent.keys.iter().find(|key| key.validity().is_none()) {
-                return Err(format!("not_before and not_after of the key {:?} of {id:?} are times", key.id));
-            }
+            check_keys(&agent.keys).map_err(|why| format!("keys of the agent {id:?}: {why}"))?;
             // The token's owner is one principal more.
             if self.has_principals() && agent.trust.is_none() {
                 return Err(format!(

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use duologue_client::Command;
+use duologue_client::exchange::dialogue::PublishedKey;
 use duologue_rpc::Lock as _;
 use duologue_store::{
     AgentQuery, JsonText, RegisteredAgent, RegistrySource, RegistryStatus, StoreBatch, StoreChange,
@@ -27,6 +28,12 @@ const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
 
 /// The member of a card with the keys of an agent.
 pub(crate) const KEYS: &str = "keys";
+
+/// Checks the keys of a card, which everybody who finds the agent may read.
+pub(crate) fn check_keys(keys: &[PublishedKey]) -> Result<(), String> {
+    let checked = |key: &PublishedKey| key.check().map_err(|error| format!("the key {:?}: {error}", key.id));
+    keys.iter().try_for_each(checked)
+}
 
 /// The folders of agents, by the way that they come to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::gateway::Refusal;
 use crate::gateway::access::Action;
 use crate::gateway::config::is_agent_id;
+use crate::gateway::hosted::{KEYS, check_keys};
 use crate::gateway::rest::agents::{
     AgentFilter, RestAgent, RestAgentList, RestAgentMetadata, RestAgentStatus, RestCapability, card_members,
     list,
@@ -124,6 +125,11 @@ pub(crate) async fn put_agent(
         return Err(Refusal::invalid("agentId: use 1 to 64 letters, digits, `.`, `_` and `-`"));
     }
     let RestRegistration { endpoint, capabilities, domains, tags, status, metadata } = body.value;
+    if let Some(keys) = metadata.other.get(KEYS) {
+        let keys = Vec::deserialize(keys).map_err(|error| error.to_string());
+        keys.and_then(|keys| check_keys(&keys))
+            .map_err(|why| Refusal::invalid(format!("metadata.keys: {why}")))?;
+    }
     let endpoint = endpoint.map_or_else(|| format!("/agents/{agent_id}"), |endpoint| endpoint.0);
     let time = caller.gateway().time();
     let mut entry = RegisteredAgent::new(&agent_id, caller.id(), RegistrySource::Rest, endpoint);

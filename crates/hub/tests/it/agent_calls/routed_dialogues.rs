@@ -1,25 +1,36 @@
 //! Dialogues of agents with each other through the hub. The agents are processes of this program and know the SDK alone.
 
+use std::net::SocketAddr;
+
 use duologue_agent::exchange::dialogue::{
-    Backoff, Dialogue, DialogueHandler, DialogueOptions, Dialogues, Error, Key, Keys, PublishedKeys,
-    VerifiedMessage,
+    Backoff, Dialogue, DialogueHandler, DialogueOptions, Dialogues, Error, Key, KeyStore as _, Keys,
+    PublishedKey, PublishedKeys, VerifiedMessage,
 };
 use duologue_agent::schema::Json;
 use duologue_agent::schema::dialogue::{DialogueContent, DialogueRequest, MessageType};
 use duologue_agent::{Agent, Exchange, PeerAgent, Prompt, Server, StopReason, Turn};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
 
 use crate::remote_agents::{ended_task, until};
 use crate::rest::world::{ADMIN, ALICE, RestWorld};
 
 /// The variable that makes this program an agent with dialogues. Its value is the id of the agent.
 const AGENT: &str = "DUOLOGUE_HUB_TEST_PARTY";
+/// The variable that gives the agent a private key, and lets it take the public keys of others from their cards.
+const PUBLIC: &str = "DUOLOGUE_HUB_TEST_PUBLIC_KEYS";
+/// The variable with the address of a socket, for whose end the agent `details` waits before it answers.
+const SOCKET: &str = "DUOLOGUE_HUB_TEST_SOCKET";
 
 #[test]
 fn agent_process() {
     let Ok(id) = std::env::var(AGENT) else { return };
     let own = format!("agent://{id}");
-    let keys = PublishedKeys::new(keys(&own));
+    let keys = match std::env::var_os(PUBLIC) {
+        Some(_) => PublishedKeys::with_public_keys(private_key(&id)),
+        None => PublishedKeys::new(keys(&own)),
+    };
     let dialogues = Dialogues::new(&own).unwrap().keys(keys).backoff(Backoff::never()).handler(Party);
     let server = Server::new(Party).exchange(Exchange::new().dialogue(dialogues));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -40,6 +51,14 @@ fn keys(own: &str) -> Keys {
     keys
 }
 
+/// The only key of an agent with a private key. All of them have the same id.
+fn private_key(agent: &str) -> Keys {
+    let private: Vec<u8> = agent.bytes().cycle().take(32).collect();
+    let keys = Keys::new();
+    keys.insert(Key::ed25519("main", format!("agent://{agent}"), private).unwrap()).unwrap();
+    keys
+}
+
 /// An agent whose prompts are commands, and which answers the messages of others.
 struct Party;
 
@@ -51,6 +70,25 @@ impl Agent for Party {
         let answer = match command {
             "buy" => buy(&peer, rest).await.unwrap_or_else(|error| error.to_string()),
             "raw" => raw(&peer, rest).await,
+            "twice" => {
+                let first = buy(&peer, &format!("agent://seller {rest}")).await.unwrap();
+                let second = buy(&peer, &format!("agent://seller {rest}-2")).await.unwrap_err();
+                format!("{first}, {second}")
+            }
+            "find" => {
+                let found = peer.addressed_to("agent://*?capability=cars").discover().await.unwrap();
+                let agents: Vec<Value> = found.extra.get("agents").unwrap();
+                let address = agents[0]["address"].as_str().unwrap();
+                format!("{address} {}", buy(&peer, &format!("{address} {rest}")).await.unwrap())
+            }
+            "huge" => {
+                let message = json!({
+                    "session_id": rest, "sender_id": "agent://seller", "recipient_id": "agent://buyer",
+                    "message_type": "inform", "content": "x".repeat(1 << 20),
+                });
+                raw(&peer, &message.to_string()).await
+            }
+            "flood" => flood(&peer, rest).await,
             "hold" => {
                 let options = DialogueOptions::new().id(rest);
                 let dialogue = peer.dialogue_with("agent://details", options).unwrap();
@@ -86,6 +124,19 @@ async fn raw(peer: &PeerAgent, message: &str) -> String {
     }
 }
 
+/// Opens dialogues until one is refused, and returns their number and the reason.
+async fn flood(peer: &PeerAgent, id: &str) -> String {
+    let mut open = Vec::new();
+    loop {
+        let options = DialogueOptions::new().id(format!("{id}-{}", open.len()));
+        let dialogue = peer.dialogue_with("agent://details", options).unwrap();
+        match dialogue.request("What is its price?").await {
+            Ok(_) => open.push(dialogue),
+            Err(error) => return format!("{} {error}", open.len()),
+        }
+    }
+}
+
 impl DialogueHandler for Party {
     async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         match (&message.message_type, dialogue.own().as_str()) {
@@ -103,6 +154,10 @@ impl DialogueHandler for Party {
                 dialogue.respond(DialogueContent::new().parameter("price", json!(price))).await?;
             }
             (MessageType::Request, _) => {
+                if let Ok(address) = std::env::var(SOCKET) {
+                    let mut socket = TcpStream::connect(address).await.unwrap();
+                    let _ = socket.read(&mut [0]).await;
+                }
                 dialogue.respond(DialogueContent::new().parameter("price", json!(18_000))).await?;
             }
             (MessageType::Propose, _) => drop(dialogue.accept("It is yours.").await?),
@@ -113,46 +168,82 @@ impl DialogueHandler for Party {
 }
 
 /// The configuration of agents with these ids. `validity` is the end of the buyer's keys.
-fn agents(ids: &[&str], validity: &str) -> String {
-    let program = std::env::current_exe().unwrap();
+pub(super) fn agents(ids: &[&str], validity: &str) -> String {
     let agent = |id: &&str| {
         let validity = if *id == "buyer" { validity } else { "" };
         let key = |peer: &&str| {
             format!("{{ id = \"agent://{id} to agent://{peer}\", algorithm = \"HS256\"{validity} }},")
         };
         let keys: String = ids.iter().map(key).collect();
-        format!(
-            r#"
-            [[agents]]
-            id = "{id}"
-            trust = "shared"
-            cwd = "work"
-            keys = [{keys}]
-            command = [{program:?}, "--exact", "agent_calls::routed_dialogues::agent_process", "--nocapture"]
-            env = {{ {AGENT} = "{id}" }}
-            "#
-        )
+        entry(id, &keys, "")
     };
     ids.iter().map(agent).collect()
 }
 
+/// The configuration of agents with private keys, whose cards have the public ones.
+fn agents_with_public_keys(ids: &[&str]) -> String {
+    let agent = |id: &&str| {
+        let key = private_key(id).key("main", &format!("agent://{id}").into()).unwrap();
+        let PublishedKey { id: kid, algorithm, public_key, .. } = PublishedKey::from(&*key);
+        let key =
+            format!("{{ id = {kid:?}, algorithm = {algorithm:?}, public_key = {:?} }}", public_key.unwrap());
+        entry(id, &key, &format!(", {PUBLIC} = \"\""))
+    };
+    ids.iter().map(agent).collect()
+}
+
+/// The configuration of agents with these ids, of which `details` connects to a socket and waits for its end before it answers.
+pub(super) fn waiting_agents(ids: &[&str], socket: SocketAddr) -> String {
+    let is_details = format!("{AGENT} = \"details\"");
+    agents(ids, "").replace(&is_details, &format!("{is_details}, {SOCKET} = \"{socket}\""))
+}
+
+fn entry(id: &str, keys: &str, env: &str) -> String {
+    let program = std::env::current_exe().unwrap();
+    format!(
+        r#"
+        [[agents]]
+        id = "{id}"
+        trust = "shared"
+        cwd = "work"
+        keys = [{keys}]
+        command = [{program:?}, "--exact", "agent_calls::routed_dialogues::agent_process", "--nocapture"]
+        env = {{ {AGENT} = "{id}"{env} }}
+        "#
+    )
+}
+
 /// The rules of a user for agents.
-fn rule(ids: &[&str]) -> String {
+pub(super) fn rule(ids: &[&str]) -> String {
     let actions = r#"actions = ["discover", "message", "task", "session"]"#;
     format!("[[rules]]\nrole = \"user\"\n{actions}\nagents = {ids:?}\n")
 }
 
-/// Runs a task of the buyer, and returns the text of its result.
-async fn run(world: &RestWorld, key: &str, prompt: &str) -> String {
+/// Gives an agent a task, and returns its path.
+pub(super) async fn begin(world: &RestWorld, agent: &str, prompt: &str) -> String {
     let task = json!({"task": {"type": "test", "parameters": {"prompt": prompt}}});
-    let created = world.post(key, "/agents/buyer/tasks", &task).await.expect(202);
-    let path = format!("/agents/buyer/tasks/{}", created["taskId"].as_str().unwrap());
-    let ended = ended_task(world, key, &path).await;
+    let created = world.post(ALICE, &format!("/agents/{agent}/tasks"), &task).await.expect(202);
+    format!("/agents/{agent}/tasks/{}", created["taskId"].as_str().unwrap())
+}
+
+/// Runs a task of an agent, and returns the text of its result.
+pub(super) async fn run(world: &RestWorld, agent: &str, prompt: &str) -> String {
+    let ended = ended_task(world, ALICE, &begin(world, agent, prompt).await).await;
     ended["result"]["text"].as_str().unwrap_or_else(|| panic!("{ended}")).to_owned()
 }
 
+/// Waits until a dialogue has a session of its recipient.
+pub(super) async fn until_open(world: &RestWorld, agent: &str, id: &str) {
+    let path = format!("/agents/{agent}/tasks/{id}");
+    until(async || {
+        let found = world.get(ADMIN, &path).await;
+        Some(()).filter(|()| found.status == 200 && found.json()["sessionId"].is_string())
+    })
+    .await;
+}
+
 /// Waits for the end of a dialogue, and returns its task.
-async fn dialogue_task(world: &RestWorld, agent: &str, id: &str) -> Value {
+pub(super) async fn dialogue_task(world: &RestWorld, agent: &str, id: &str) -> Value {
     ended_task(world, ADMIN, &format!("/agents/{agent}/tasks/{id}")).await
 }
 
@@ -161,7 +252,7 @@ async fn agents_negotiate_through_the_hub_in_signed_dialogues() {
     let config =
         format!("{}{}", agents(&["buyer", "seller", "details"], ""), rule(&["buyer", "seller", "details"]));
     let world = RestWorld::start(&config).await;
-    assert_eq!(run(&world, ALICE, "buy agent://seller d1").await, "18000 accept");
+    assert_eq!(run(&world, "buyer", "buy agent://seller d1").await, "18000 accept");
     let task = dialogue_task(&world, "seller", "d1").await;
     let members = ["from", "owner", "type", "status"].map(|name| task[name].as_str().unwrap());
     assert_eq!(members, ["buyer", "alice", "dialogue", "completed"]);
@@ -174,7 +265,7 @@ async fn agents_negotiate_through_the_hub_in_signed_dialogues() {
     assert!(log.contains("parent_session_id"), "{log}");
 
     // Another dialogue of the same name is refused, since it has ended.
-    let text = run(&world, ALICE, "buy agent://seller d1").await;
+    let text = run(&world, "buyer", "buy agent://seller d1").await;
     assert!(text.contains("another dialogue or task"), "{text}");
     world.stop().await;
 }
@@ -189,7 +280,7 @@ async fn a_message_of_another_sender_or_to_an_agent_out_of_sight_is_refused() {
             "timestamp": "2026-01-01T00:00:00Z", "interaction_step": 1, "message_type": "inform", "content": {},
         })
     };
-    let send = async |message: Value| run(&world, ALICE, &format!("raw {message}")).await;
+    let send = async |message: Value| run(&world, "buyer", &format!("raw {message}")).await;
     let text = send(message("d1", "agent://seller", "agent://seller")).await;
     assert!(text.contains("the address of this agent is \"agent://buyer\""), "{text}");
     // An agent that the owner may not use is as one that does not exist.
@@ -207,7 +298,7 @@ async fn a_message_of_another_sender_or_to_an_agent_out_of_sight_is_refused() {
 
     // The text of a message is not changed. Its receiver finds that it is not signed.
     let odd = r#"{"z" : 1.50,"message_id":"é\u0041","session_id":"d2", "sender_id":"agent://buyer","recipient_id":"agent:\/\/seller","message_type":"inform"}"#;
-    let text = run(&world, ALICE, &format!("raw {odd}")).await;
+    let text = run(&world, "buyer", &format!("raw {odd}")).await;
     assert!(text.contains("UNAUTHORIZED"), "{text}");
     let path = "/agents/seller/tasks/d2";
     let task = until(async || {
@@ -230,7 +321,7 @@ async fn a_key_counts_as_its_owner_publishes_it() {
     ] {
         let ids = ["buyer", "seller", "details"];
         let world = RestWorld::start(&format!("{}{}", agents(&ids, validity), rule(&ids))).await;
-        let text = run(&world, ALICE, "buy agent://seller d1").await;
+        let text = run(&world, "buyer", "buy agent://seller d1").await;
         let expected = if is_valid {
             "18000 accept"
         } else {
@@ -242,15 +333,35 @@ async fn a_key_counts_as_its_owner_publishes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_take_the_public_keys_of_others_from_their_cards() {
+    let ids = ["buyer", "seller", "details"];
+    let text = format!("{}{}", agents_with_public_keys(&ids), rule(&ids));
+    let world = RestWorld::start(&text).await;
+    assert_eq!(run(&world, "buyer", "buy agent://seller d1").await, "18000 accept");
+    world.stop().await;
+    // The card has the key of another agent.
+    let key =
+        |id: &str| PublishedKey::from(&*private_key(id).key("main", &"".into()).unwrap()).public_key.unwrap();
+    let world = RestWorld::start(&text.replace(&key("buyer"), &key("details"))).await;
+    let text = run(&world, "buyer", "buy agent://seller d1").await;
+    assert!(text.contains("the signature could not be verified"), "{text}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_finds_the_address_for_a_dialogue_by_ability() {
+    let ids = ["buyer", "seller", "details"];
+    let config = agents(&ids, "").replace("id = \"seller\"", "id = \"seller\"\ncapabilities = [\"cars\"]");
+    let world = RestWorld::start(&format!("{config}{}", rule(&ids))).await;
+    assert_eq!(run(&world, "buyer", "find d1").await, "agent://seller 18000 accept");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_dialogue_does_not_hold_up_the_end_of_the_server() {
     let ids = ["buyer", "details"];
     let world = RestWorld::start(&format!("{}{}", agents(&ids, ""), rule(&ids))).await;
-    let task = json!({"task": {"type": "test", "parameters": {"prompt": "hold d1"}}});
-    world.post(ALICE, "/agents/buyer/tasks", &task).await.expect(202);
-    until(async || {
-        let found = world.get(ADMIN, "/agents/details/tasks/d1").await;
-        Some(()).filter(|()| found.status == 200 && found.json()["sessionId"].is_string())
-    })
-    .await;
+    begin(&world, "buyer", "hold d1").await;
+    until_open(&world, "details", "d1").await;
     world.stop().await;
 }

@@ -1,6 +1,6 @@
 //! Finding and registering agents.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::rest::world::{ADMIN, ALICE, BOB, REMOTE, RestWorld, STRANGER};
 
@@ -76,5 +76,33 @@ async fn an_entry_belongs_to_its_agent() {
     // An administrator changes the entry, which stays that of the agent.
     world.put(ADMIN, "/registry/agents/remote", r#"{"tags": ["x"]}"#).await.expect(200);
     world.post_empty(REMOTE, "/registry/agents/remote/heartbeat").await.expect(200);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_card_publishes_keys_without_secrets() {
+    let world = RestWorld::start("").await;
+    let register = async |key: Value| {
+        world.put(REMOTE, "/registry/agents/remote", &json!({"metadata": {"keys": [key]}})).await
+    };
+    let public = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+    let key =
+        json!({"id": "k1", "algorithm": "EdDSA", "public_key": public, "not_after": "2027-01-31T00:00:00Z"});
+    register(key.clone()).await.expect(201);
+    let shown = world.get(ALICE, "/agents/remote").await.expect(200);
+    assert_eq!(shown["metadata"]["keys"], json!([key]));
+    world.get(STRANGER, "/agents/remote").await.refused(404, "not_found");
+    for (key, expected) in [
+        (json!({"id": "k1", "algorithm": "HS256", "secret": "s3cret"}), "unknown field `secret`"),
+        (json!({"id": "k1", "algorithm": "HS256", "public_key": "s3cret"}), "has no public key"),
+        (json!({"id": "k1", "algorithm": "EdDSA", "public_key": "s3cret"}), "32 bytes"),
+        (json!({"id": "k1", "algorithm": "EdDSA"}), "32 bytes"),
+        (json!({"id": "k1", "algorithm": "HS256", "not_after": "tomorrow"}), "are times"),
+        (json!("s3cret"), "invalid type"),
+    ] {
+        let text = register(key).await.refused(400, "invalid_parameter");
+        assert!(text.starts_with("metadata.keys: ") && text.contains(expected), "{text}");
+    }
+    assert_eq!(world.get(ALICE, "/agents/remote").await.expect(200)["metadata"]["keys"], json!([key]));
     world.stop().await;
 }
