@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_client::exchange::Error as ExchangeError;
+use duologue_client::exchange::limits::{DIALOGUE_META_BYTES, MESSAGE_BYTES};
 use duologue_client::{Client, Connection, Error as ClientError, Extensions, Session};
 use duologue_rpc::{Error as PeerError, Lock as _};
 use duologue_schema::dialogue::{DialogueMessage, DialogueRequest, DialogueResponse, MessageType};
@@ -52,7 +53,7 @@ pub(crate) type RelayReceiver = mpsc::UnboundedReceiver<RelayedMessage>;
 pub(crate) type RelayChannel = (RelaySender, RelayReceiver);
 
 /// The members of a message that the server reads.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct RelayedHead {
     pub(crate) session_id: String,
     pub(crate) sender_id: String,
@@ -214,9 +215,11 @@ impl DialogueWork {
         let (one, other) = (address(&task.from.name), address(&task.key.agent));
         let terminated = Arc::new(watch::Sender::new(false));
         let way = |session: &Session, connection: &Connection, from: &str, to: &str, has_begun| RelayWay {
-            dialogue: task.key.task.clone(),
-            from: from.to_owned(),
-            to: to.to_owned(),
+            expected: ExpectedMembers {
+                dialogue: task.key.task.clone(),
+                from: from.to_owned(),
+                to: to.to_owned(),
+            },
             session: session.clone(),
             connection: connection.clone(),
             terminated: terminated.clone(),
@@ -330,10 +333,7 @@ impl CallerSide {
 
 /// The way of the messages of one agent to the other.
 struct RelayWay {
-    dialogue: String,
-    /// The addresses of the agents.
-    from: String,
-    to: String,
+    expected: ExpectedMembers,
     session: Session,
     connection: Connection,
     terminated: Arc<watch::Sender<bool>>,
@@ -360,7 +360,7 @@ impl RelayWay {
                 }
             };
             let Some(RelayedMessage { mut request, response }) = message else { return pending().await };
-            let head = match self.check(&request) {
+            let head = match self.expected.check(&request) {
                 Ok(head) => head,
                 Err(error) => {
                     let _ = response.send(Err(error));
@@ -405,7 +405,17 @@ impl RelayWay {
             }
         }
     }
+}
 
+/// The members that every message on a way has.
+struct ExpectedMembers {
+    dialogue: String,
+    /// The addresses of the agents.
+    from: String,
+    to: String,
+}
+
+impl ExpectedMembers {
     /// Checks that a message is of this dialogue and of its sender. Nobody else than the agent itself has its session.
     fn check(&self, request: &DialogueRequest) -> Result<RelayedHead, RpcError> {
         let head: RelayedHead = head_of(request)?;
@@ -435,8 +445,16 @@ fn final_refusal(error: &Json) -> Option<String> {
     (!content.is_retryable()).then(|| content.error_message.to_string())
 }
 
-/// Reads the members of a message that the server checks.
+/// Reads the members of a message that the server checks. A message that its receiver would refuse for its size is not
+/// passed on: it would be in the logs of both sessions.
 pub(crate) fn head_of(request: &DialogueRequest) -> Result<RelayedHead, RpcError> {
+    let meta = request.meta.as_ref().map_or(0, |meta| meta.as_json().get().len());
+    let sizes =
+        [("message", request.message.get().len(), MESSAGE_BYTES), ("_meta", meta, DIALOGUE_META_BYTES)];
+    if let Some((name, bytes, limit)) = sizes.into_iter().find(|(_, bytes, limit)| bytes > limit) {
+        let why = format!("`{name}` of a dialogue has {bytes} bytes, at most {limit} are allowed; send less");
+        return Err(RpcError::invalid_params(why));
+    }
     request.message.parse().map_err(|error| RpcError::invalid_params(format!("`message`: {error}")))
 }
 
@@ -453,4 +471,55 @@ fn failed(code: &str, why: String, is_lost: bool) -> WorkEnd {
     let fault = EnvelopeError::of(EnvelopeErrorCode::from(code), why.as_str());
     let error = Some(TaskFailure::new(code, why, fault.retryable));
     WorkEnd { state: TaskState::Failed, result: None, error, is_lost }
+}
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::Meta;
+    use serde_json::json;
+
+    use super::*;
+
+    fn request(dialogue: &str, from: &str, to: &str, text: &str) -> DialogueRequest {
+        let message = json!({
+            "session_id": dialogue, "sender_id": from, "recipient_id": to, "message_type": "inform", "content": text,
+        });
+        DialogueRequest::new("s", Json::from(message))
+    }
+
+    #[test]
+    fn a_way_takes_messages_of_its_own_dialogue_and_sender_alone() {
+        let [ours, theirs, other] = ["agent://a", "agent://b", "agent://c"];
+        let expected = ExpectedMembers { dialogue: "d1".into(), from: ours.into(), to: theirs.into() };
+        for dialogue in ["d1", "d2", ""] {
+            for from in [ours, theirs, other, "AGENT://a", "agent://a/x"] {
+                for to in [ours, theirs, other, "agent://*?capability=x"] {
+                    let checked = expected.check(&request(dialogue, from, to, ""));
+                    let is_own = (dialogue, from, to) == ("d1", ours, theirs);
+                    assert_eq!(checked.is_ok(), is_own, "{dialogue} {from} {to}");
+                    if let Err(error) = checked {
+                        assert_eq!(error.code, EnvelopeErrorCode::NotAuthorized.rpc_code());
+                    }
+                }
+            }
+        }
+        // Readers that take the first and the last of two members would see different senders.
+        let twice = r#"{"session_id":"d1","sender_id":"agent://c","sender_id":"agent://a","recipient_id":"agent://b","message_type":"inform"}"#;
+        let twice = DialogueRequest::new("s", serde_json::from_str::<Json>(twice).unwrap());
+        assert!(expected.check(&twice).is_err());
+    }
+
+    #[test]
+    fn a_message_that_is_too_large_is_not_passed_on() {
+        let empty = request("d1", "agent://a", "agent://b", "").message.get().len();
+        let sized = |bytes: usize| request("d1", "agent://a", "agent://b", &"x".repeat(bytes - empty));
+        assert!(head_of(&sized(MESSAGE_BYTES)).is_ok());
+        let error = head_of(&sized(MESSAGE_BYTES + 1)).unwrap_err();
+        let expected = "`message` of a dialogue has 1048577 bytes, at most 1048576 are allowed; send less";
+        assert_eq!((error.code, &*error.message), (ErrorCode::INVALID_PARAMS, expected));
+        let mut large = sized(empty);
+        large.meta =
+            Some(serde_json::from_value::<Meta>(json!({"x": "x".repeat(DIALOGUE_META_BYTES)})).unwrap());
+        assert!(head_of(&large).unwrap_err().message.contains("`_meta` of a dialogue"));
+    }
 }

@@ -1,5 +1,6 @@
 //! Agents that call agents through the hub. The agents are processes of this program and know the SDK alone.
 
+mod hostile_dialogues;
 mod routed_dialogues;
 
 use std::path::Path;
