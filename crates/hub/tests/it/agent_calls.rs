@@ -2,6 +2,7 @@
 
 mod hostile_dialogues;
 mod routed_dialogues;
+mod stopped_dialogues;
 
 use std::path::Path;
 use std::time::Duration;
