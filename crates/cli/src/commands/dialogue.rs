@@ -81,9 +81,8 @@ impl KeyRow {
         let decoded = |text: &str, fault| bytes(text).ok_or(fault);
         let key = match (secret, private_key, public_key) {
             (Some(secret), None, None) => Key::new(id, owner, secret.as_str()),
-            (None, Some(private), None) => {
-                decoded(private.as_str(), KeyError::Private).and_then(|private| Key::ed25519(id, owner, private))
-            }
+            (None, Some(private), None) => decoded(private.as_str(), KeyError::Private)
+                .and_then(|private| Key::ed25519(id, owner, private)),
             (None, None, Some(public)) => {
                 decoded(&public, KeyError::Public).and_then(|public| Key::ed25519_public(id, owner, public))
             }
