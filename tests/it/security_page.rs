@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 use duologue_agent::Session;
 use duologue_client::exchange::dialogue::{self, Beliefs, DialogueLimits};
-use duologue_client::{Limits, exchange, limits, schema};
+use duologue_client::{Command, Limits, exchange, limits, schema};
 use duologue_hub::gateway::types::RestSessionView;
 use duologue_hub::gateway::{AgentConfig, GatewayLimits};
-use duologue_hub::{DeliverySettings, OutboundSettings, OwnerSettings};
+use duologue_hub::{DeliverySettings, HubSettings, OutboundSettings, OwnerSettings};
 use duologue_proxy as proxy;
 use duologue_store::{LogSettings, StoreSettings};
 use duologue_transcript::{RecorderBuilder, Transcript};
@@ -122,6 +122,8 @@ fn limits_of_server() -> BTreeMap<String, String> {
     fields("OutboundSettings", OutboundSettings::default(), &mut limits);
     fields("DeliverySettings", DeliverySettings::default(), &mut limits);
     limits.retain(|_, value| value.starts_with(|first: char| first.is_ascii_digit()));
+    let hub = HubSettings::new(|| Command::new("agent"), "data");
+    limits.insert("HubSettings::spare_process".to_owned(), format!("{:?}", hub.spare_process));
     let mut constant = |name: &str, value: u64| limits.insert(name.to_owned(), value.to_string());
     constant("LogSettings::SMALL_TAIL_BYTES", LogSettings::SMALL_TAIL_BYTES as u64);
     constant("LogSettings::RESERVE_BYTES", LogSettings::RESERVE_BYTES);

@@ -120,15 +120,6 @@ impl WorkSession {
         let _ = tokio::time::timeout(CLOSE, async { self.session.close().await }).await;
         self.connection.close().await;
     }
-
-    /// Closes the session, and removes it with its log: the work that it was opened for is erased.
-    pub(crate) async fn discard(self, agent: &HostedEntry, owner: &str) {
-        let id = self.session.id().clone();
-        self.close().await;
-        if let Err(error) = agent.hub.erase_session(owner, id.as_str()).await {
-            tracing::error!(session = %id, %error, "the session of erased work was not removed");
-        }
-    }
 }
 
 /// Opens a connection to the hub of an agent, in memory.

@@ -83,9 +83,13 @@ impl GatewayShared {
         owner: &str,
         record: impl FnOnce(&dyn Store) -> duologue_store::Result<Option<T>> + Send + 'static,
     ) {
-        match (self.in_store(record).await, agent) {
-            (Ok(None), Some(agent)) => session.discard(&agent, owner).await,
-            _ => session.close().await,
+        let is_erased = matches!(self.in_store(record).await, Ok(None));
+        let id = session.session.id().clone();
+        session.close().await;
+        if let (true, Some(agent)) = (is_erased, agent)
+            && let Err(error) = agent.hub.erase_session(owner, id.as_str()).await
+        {
+            tracing::error!(session = %id, %error, "the session of erased work was not removed");
         }
     }
 }
