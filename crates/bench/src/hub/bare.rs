@@ -4,12 +4,11 @@
 //! groups, limits, time-outs or wake-ups.
 
 use std::path::Path;
-use std::time::Instant;
 
 use rusqlite::{Connection, params};
 
 use super::HubFailure;
-use super::store::{QueueRates, rate};
+use super::store::QueueRates;
 
 /// Measures the work of [`store::queue_rates`](super::store::queue_rates).
 ///
@@ -24,24 +23,16 @@ pub fn queue_rates(
     content: &str,
 ) -> Result<QueueRates, HubFailure> {
     let synchronous = if synced { "full" } else { "normal" };
-    let mut queue = BareQueue::open(path, synchronous)?;
-    let started = Instant::now();
-    for first in (0..count).step_by(batch) {
-        queue.enqueue(first, batch, content)?;
-    }
-    let enqueued = rate(count, started.elapsed());
-    let started = Instant::now();
-    for _ in (0..count).step_by(batch) {
+    let queue = BareQueue::open(path, synchronous)?;
+    let take = |queue: &mut BareQueue| {
         // A lease needs no sync in both.
         queue.0.pragma_update(None, "synchronous", "normal")?;
         let rows = queue.claim(batch)?;
-        if rows.len() != batch {
-            return Err(format!("{} rows of {batch} were claimed", rows.len()).into());
-        }
         queue.0.pragma_update(None, "synchronous", synchronous)?;
         queue.acknowledge(&rows)?;
-    }
-    Ok(QueueRates { enqueued, taken: rate(count, started.elapsed()) })
+        Ok(rows.len())
+    };
+    QueueRates::of(queue, (batch, count), |queue, first| queue.enqueue(first, batch, content), take)
 }
 
 struct BareQueue(Connection);

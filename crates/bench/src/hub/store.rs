@@ -40,6 +40,28 @@ pub struct QueueRates {
     pub taken: f64,
 }
 
+impl QueueRates {
+    /// Fills a queue with batches, from their first numbers, and empties it. `take` returns the number of entries it took.
+    pub(super) fn of<Q>(
+        mut queue: Q,
+        (batch, count): (usize, usize),
+        fill: impl Fn(&mut Q, usize) -> Result<(), HubFailure>,
+        take: impl Fn(&mut Q) -> Result<usize, HubFailure>,
+    ) -> Result<Self, HubFailure> {
+        let started = Instant::now();
+        (0..count).step_by(batch).try_for_each(|first| fill(&mut queue, first))?;
+        let enqueued = rate(count, started.elapsed());
+        let started = Instant::now();
+        for _ in (0..count).step_by(batch) {
+            let taken = take(&mut queue)?;
+            if taken != batch {
+                return Err(format!("{taken} entries of {batch} were taken").into());
+            }
+        }
+        Ok(QueueRates { enqueued, taken: rate(count, started.elapsed()) })
+    }
+}
+
 /// Measures stores in a folder. Sizes are divided by `part`.
 ///
 /// # Errors
@@ -97,18 +119,10 @@ pub fn queue_rates(
     content: &str,
 ) -> Result<QueueRates, HubFailure> {
     let bench = StoreBench::open(path)?;
-    let started = Instant::now();
-    for first in (0..count).step_by(batch) {
-        bench.apply(synced, (first..first + batch).map(|number| message("agent", number, content)))?;
-    }
-    let enqueued = rate(count, started.elapsed());
-    let started = Instant::now();
-    for _ in (0..count).step_by(batch) {
-        if bench.take("agent", synced, batch)? != batch {
-            return Err("a message is missing".into());
-        }
-    }
-    Ok(QueueRates { enqueued, taken: rate(count, started.elapsed()) })
+    let fill = |bench: &mut StoreBench, first| {
+        bench.apply(synced, (first..first + batch).map(|number| message("agent", number, content)))
+    };
+    QueueRates::of(bench, (batch, count), fill, |bench| bench.take("agent", synced, batch))
 }
 
 /// Returns how many a second.
