@@ -389,16 +389,17 @@ fn cursor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LogCursor, D::Er
     Ok(text.unwrap_or(LogCursor { life: 0, position: LogPosition::new(number) }))
 }
 
-pub(crate) fn session_id(params: &RawValue) -> Option<SessionId> {
-    let id = duologue_rpc::raw_message::member_text(params.get().as_bytes(), "sessionId")?;
-    Some(SessionId::from(id.into_owned()))
+/// Returns the `sessionId` of params or a result.
+pub(crate) fn session_id<T: From<String>>(members: &RawValue) -> Option<T> {
+    let id = duologue_rpc::raw_message::member_text(members.get().as_bytes(), "sessionId")?;
+    Some(id.into_owned().into())
 }
 
 /// Returns true for a frame that [`SeenFrames`] counts.
 fn is_counted(frame: &[u8], session: &SessionId) -> bool {
     match RpcMessage::read(frame, &Limits::default()) {
         Some(Ok(RpcMessage::Request { params, .. } | RpcMessage::Notification { params, .. })) => {
-            params.and_then(session_id).is_some_and(|id| is_in_session(session, id.as_str()))
+            params.and_then(session_id::<String>).is_some_and(|id| is_in_session(session, id.as_str()))
         }
         _ => false,
     }

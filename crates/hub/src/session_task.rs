@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use duologue_rpc::raw_message::{is_doubled, member_text};
+use duologue_rpc::raw_message::is_doubled;
 use duologue_schema::SessionId;
 use duologue_store::{Log as _, LogLine};
 use serde_json::Value;
@@ -33,6 +33,7 @@ use crate::error::Error;
 use crate::hosted_agent::{CLOSED_OUTPUT, HostedAgent, READS_NO_MORE};
 use crate::hub::HubShared;
 use crate::input::{OwnerAction, OwnerInput, QuestionDecision};
+use crate::log_reader::session_id;
 use crate::open_log::OpenLog;
 use crate::owner::SessionOwner;
 use crate::projection::{error_response, interruption};
@@ -739,9 +740,7 @@ fn publish<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
 
 /// Returns the `sessionId` of a result. One that is there twice has no meaning: the hub reads the first, and most clients the last.
 pub(crate) fn session_of(result: &RawValue) -> Option<String> {
-    let result = result.get().as_bytes();
-    let id = member_text(result, "sessionId")?.into_owned();
-    (!is_doubled(result, "sessionId")).then_some(id)
+    session_id(result).filter(|_: &String| !is_doubled(result.get().as_bytes(), "sessionId"))
 }
 
 async fn next_line(agent: &mut Option<HostedAgent>) -> Option<Vec<u8>> {

@@ -17,7 +17,7 @@ use duologue_schema::{
     ResumeSessionRequest, SessionId,
 };
 use serde_json::json;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -25,6 +25,7 @@ use crate::abilities::AdvertisedAbilities;
 use crate::child_sessions::ChildSessions;
 use crate::error::Error;
 use crate::hosted_agent::{AgentEnd, AgentLane, CLOSED_OUTPUT, HostedAgent, READS_NO_MORE};
+use crate::log_reader::session_id;
 use crate::projection::error_response;
 
 /// Limit on the lines that the agent sends for a session before the response that names it.
@@ -235,7 +236,7 @@ impl Router {
         let translated = match RpcMessage::read_strict(&line, &Limits::default()) {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 let restores = method == LoadSessionRequest::METHOD || method == ResumeSessionRequest::METHOD;
-                let session = params.filter(|_| restores).and_then(session_of);
+                let session = params.filter(|_| restores).and_then(session_id);
                 if let Some(session) = session
                     && !self.claim(number, session)
                 {
@@ -305,7 +306,7 @@ impl Router {
                 return true;
             }
             Some(Ok(RpcMessage::Request { id, params, .. })) => {
-                (params.and_then(session_of), Some(id.token().to_owned()))
+                (params.and_then(session_id), Some(id.token().to_owned()))
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
                 if method == CancelRequestNotification::METHOD {
@@ -317,7 +318,7 @@ impl Router {
                     }
                     return true;
                 }
-                (params.and_then(session_of), None)
+                (params.and_then(session_id), None)
             }
             _ => {
                 tracing::debug!("dropped a line of the agent that is no message");
@@ -424,11 +425,6 @@ fn announced_child(line: &[u8]) -> Option<String> {
     let update = params.get(member(params, "update")?)?;
     let is_announcement = member_text(update, "sessionUpdate").as_deref() == Some("subagent_update");
     is_announcement.then(|| member_text(update, "sessionId").map(Cow::into_owned)).flatten()
-}
-
-/// Returns the `sessionId` of params.
-fn session_of(params: &RawValue) -> Option<String> {
-    Some(member_text(params.get().as_bytes(), "sessionId")?.into_owned())
 }
 
 /// Returns the id of a lane's request for the agent, as JSON.

@@ -254,7 +254,7 @@ impl SessionOwner {
         params: Option<&RawValue>,
     ) {
         match method {
-            CancelNotification::METHOD => match params.and_then(session_id) {
+            CancelNotification::METHOD => match params.and_then(session_id::<SessionId>) {
                 Some(id) if child_position(&self.session, id.as_str()).is_some() => self.cancel_child(&id),
                 // Some agents keep a cancellation, and end the next turn with it.
                 _ if !self.has_turn() => {

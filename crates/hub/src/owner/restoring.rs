@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use super::replay::LateReplay;
 use super::{AgentProcess, SessionOwner, raw, raw_line};
 use crate::input::OwnerAction;
+use crate::log_reader::session_id;
 use crate::picture::{
     Choice, OpenedValues, Picture, ValueList, is_guard, options_of, update_of_picture, value_of,
 };
@@ -266,8 +267,7 @@ impl SessionOwner {
                 restoring.names_options |= opened.options.is_some();
                 restoring.agent.open(opened);
                 if begins_anew {
-                    let id = duologue_rpc::raw_message::member_text(result.get().as_bytes(), "sessionId");
-                    let Some(id) = id.map(std::borrow::Cow::into_owned) else {
+                    let Some(id) = session_id::<String>(result) else {
                         return self.end_restoring("the agent answered `session/new` without a `sessionId`");
                     };
                     self.record(None, Some(HubEvent::AgentSession { id: id.clone() }));
