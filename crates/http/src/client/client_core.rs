@@ -202,11 +202,6 @@ impl ClientCore {
         matches!(self.resumption, Resumption::Offered { .. })
     }
 
-    /// Returns the time for which the server keeps the connection of an absent client.
-    pub(crate) fn retention(&self) -> Option<Duration> {
-        self.resumption.retention()
-    }
-
     /// Returns true if nothing can have been done that another connection would repeat: at most `initialize` was written, and
     /// nothing was received.
     pub(crate) fn can_begin_again(&self) -> bool {
@@ -323,6 +318,10 @@ impl LinkCore for ClientCore {
     }
 
     fn is_finished(&self) -> bool {
+    fn retention(&self) -> Option<Duration> {
+        self.resumption.retention()
+    }
+
         let waits_for_acks = matches!(self.resumption, Resumption::Offered { acknowledges: true, .. });
         self.has_ended && self.next > self.last() && (self.frames.is_empty() || !waits_for_acks)
     }

@@ -138,7 +138,7 @@ impl<D: Dialer> LinkRunner<D> {
         let shared = self.shared.clone();
         let mut last = reason;
         loop {
-            let resume_limit = self.resume_limit();
+            let resume_limit = self.shared.resume_limit(&self.options);
             let outage = self.outage.get_or_insert_with(Outage::begin);
             let (limit, next) = match is_beginning {
                 true => {
@@ -164,14 +164,9 @@ impl<D: Dialer> LinkRunner<D> {
         }
     }
 
-    /// Returns the time for attempts to resume.
-    fn resume_limit(&self) -> Duration {
-        self.options.resume_limit(self.shared.with(|core| core.retention()))
-    }
-
     /// Resumes the connection on another socket and serves it.
     async fn resume(&mut self, mut socket: D::Socket) -> LinkEnd {
-        let limit = self.resume_limit();
+        let limit = self.shared.resume_limit(&self.options);
         let outage = self.outage.get_or_insert_with(Outage::begin);
         let after = outage.attempt_time(self.options.connect_timeout, limit);
         match timeout(after, self.resume_handshake(&mut socket)).await {

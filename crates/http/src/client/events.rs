@@ -305,7 +305,7 @@ impl EventsLink {
                 Attempt::Lost(Lost(reason)) => reason,
             };
             let outage = outage.get_or_insert_with(|| ReportedOutage::begin(&self.status));
-            outage.pause(&self.options, self.resume_limit(), &reason).await?;
+            outage.pause(&self.options, self.shared.resume_limit(&self.options), &reason).await?;
         }
     }
 
@@ -348,14 +348,9 @@ impl EventsLink {
         values.into_iter().filter_map(header).collect()
     }
 
-    /// Returns the time for attempts to resume.
-    fn resume_limit(&self) -> Duration {
-        self.options.resume_limit(self.shared.with(|core| core.retention()))
-    }
-
     /// Returns the time for an attempt, at most `longest`. In an outage it ends with the time for attempts.
     fn attempt_time(&self, outage: Option<&ReportedOutage>, longest: Duration) -> Duration {
-        let limit = self.resume_limit();
+        let limit = self.shared.resume_limit(&self.options);
         outage.map_or(longest, |outage| outage.attempt_time(longest, limit))
     }
 
@@ -511,7 +506,7 @@ impl EventsLink {
             };
             tracing::debug!(?stream, reason, "a stream is lost; it is continued");
             let outage = outage.get_or_insert_with(|| ReportedOutage::begin(&self.status));
-            outage.pause(&self.options, self.resume_limit(), &reason).await?;
+            outage.pause(&self.options, self.shared.resume_limit(&self.options), &reason).await?;
         }
     }
 

@@ -244,11 +244,6 @@ impl EventsCore {
             _ => (None, false),
         }
     }
-
-    /// Returns the time for which the server keeps the connection of an absent client.
-    pub(crate) fn retention(&self) -> Option<Duration> {
-        self.resumption.retention()
-    }
 }
 
 impl LinkCore for EventsCore {
@@ -267,6 +262,10 @@ impl LinkCore for EventsCore {
 
     fn is_finished(&self) -> bool {
         self.is_sent()
+    fn retention(&self) -> Option<Duration> {
+        self.resumption.retention()
+    }
+
     }
 
     fn inbox(&mut self) -> &mut FrameQueue {

@@ -36,6 +36,9 @@ pub(crate) trait LinkCore: Send + 'static {
     /// Returns true if the client has ended and the server has accepted everything, as far as it says so.
     fn is_finished(&self) -> bool;
 
+    /// Returns the time for which the server keeps the connection of an absent client.
+    fn retention(&self) -> Option<Duration>;
+
     /// Returns the frames that the client has not read.
     fn inbox(&mut self) -> &mut FrameQueue;
 }
@@ -141,6 +144,12 @@ impl<C: LinkCore> LinkShared<C> {
 
     pub(crate) fn with<T>(&self, action: impl FnOnce(&mut C) -> T) -> T {
         action(&mut self.core.lock_unpoisoned())
+    }
+
+    /// Returns the time for attempts to resume.
+    pub(crate) fn resume_limit(&self, options: &ConnectOptions) -> Duration {
+        let retention = self.with(|core| core.retention());
+        retention.map_or(options.resume_time, |time| time.min(options.resume_time))
     }
 
     fn abandon(&self) {

@@ -118,11 +118,6 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Returns the time for attempts to resume. `retention` is the time for which the server keeps the connection.
-    pub(crate) fn resume_limit(&self, retention: Option<Duration>) -> Duration {
-        retention.map_or(self.resume_time, |time| time.min(self.resume_time))
-    }
-
     /// Trusts the servers whose certificates are in a file, or are signed by one of them, and no others.
     ///
     /// # Errors
