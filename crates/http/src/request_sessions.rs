@@ -3,10 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::frame_view::FrameView;
+
 /// The most open requests that are recorded. A response to another one belongs to no session.
 const MOST_REQUESTS: usize = 4096;
 /// The longest id of a request, a session, a cursor or an event that is kept.
 pub(crate) const ID_BYTES: usize = 1024;
+
+/// The methods whose success ends a session.
+const CLOSING: [&str; 2] = ["session/close", "session/delete"];
 
 /// The sessions of the open requests of one side.
 #[derive(Debug, Default)]
@@ -17,6 +22,15 @@ impl RequestSessions {
     pub(crate) fn insert(&mut self, id: &[u8], session: &str) {
         if self.0.len() < MOST_REQUESTS && id.len() <= ID_BYTES && session.len() <= ID_BYTES {
             self.0.insert(id.into(), session.into());
+        }
+    }
+
+    /// Records a request of the client that ends a session if it succeeds.
+    pub(crate) fn insert_closing(&mut self, view: &FrameView<'_>, session: Option<&str>) {
+        if let (Some(id), Some(method), Some(session)) = (view.id, view.method.as_deref(), session)
+            && CLOSING.contains(&method)
+        {
+            self.insert(id, session);
         }
     }
 

@@ -47,8 +47,6 @@ pub mod close_code {
 }
 
 pub(crate) const INITIALIZE: &str = "initialize";
-/// The methods whose success ends a session.
-pub(crate) const CLOSING: [&str; 2] = ["session/close", "session/delete"];
 /// The method that withdraws a request.
 pub(crate) const CANCEL_REQUEST: &str = "$/cancel_request";
 pub(crate) const RESUME: &str = "stream/resume";

@@ -17,8 +17,8 @@ use crate::frame_view::{FrameView, without_cursors, without_line_breaks};
 use crate::lines::FrameQueue;
 use crate::request_sessions::{ID_BYTES, RequestSessions};
 use crate::wire::{
-    self, ACK, CLOSING, INITIALIZE, RESUME, ReceivedParams, ResumableCapability, ResumeFailedParams,
-    ResumeGrant, ResumeParams, StreamId, StreamPosition,
+    self, ACK, INITIALIZE, RESUME, ReceivedParams, ResumableCapability, ResumeFailedParams, ResumeGrant,
+    ResumeParams, StreamId, StreamPosition,
 };
 
 /// The most streams whose positions are kept. A client beyond it cannot resume, nor one with an id or a cursor of over
@@ -304,11 +304,7 @@ impl LinkCore for ClientCore {
         if self.last() == 0 && view.is_request(INITIALIZE) {
             self.initialize_id = view.id.map(Bytes::copy_from_slice);
         }
-        if view.method.as_deref().is_some_and(|method| CLOSING.contains(&method))
-            && let (Some(id), Some(session)) = (view.id, view.params_session())
-        {
-            self.closing_requests.insert(id, session);
-        }
+        self.closing_requests.insert_closing(&view, view.params_session());
         self.bytes += frame.len();
         self.frames.push_back(frame);
     }
@@ -318,12 +314,12 @@ impl LinkCore for ClientCore {
     }
 
     fn is_finished(&self) -> bool {
-    fn retention(&self) -> Option<Duration> {
-        self.resumption.retention()
-    }
-
         let waits_for_acks = matches!(self.resumption, Resumption::Offered { acknowledges: true, .. });
         self.has_ended && self.next > self.last() && (self.frames.is_empty() || !waits_for_acks)
+    }
+
+    fn retention(&self) -> Option<Duration> {
+        self.resumption.retention()
     }
 
     fn inbox(&mut self) -> &mut FrameQueue {

@@ -18,7 +18,7 @@ use crate::client::link::LinkCore;
 use crate::frame_view::{FrameView, without_cursors, without_line_breaks};
 use crate::lines::FrameQueue;
 use crate::request_sessions::{ID_BYTES, RequestSessions};
-use crate::wire::{CANCEL_REQUEST, CLOSING, INITIALIZE, StreamId};
+use crate::wire::{CANCEL_REQUEST, INITIALIZE, StreamId};
 
 /// The state of one client.
 pub(crate) struct EventsCore {
@@ -108,7 +108,7 @@ impl EventsCore {
                 let params = view.params.unwrap_or_default();
                 params.get(member(params, "requestId")?).and_then(|id| self.own_requests.get(id).cloned())
             }
-            (method, id) => {
+            (_, id) => {
                 let session = view.params_session();
                 if let (Some(id), None) = (id, session) {
                     self.opening_requests.insert(id, "");
@@ -116,9 +116,7 @@ impl EventsCore {
                 let session = session?;
                 if let Some(id) = id {
                     self.own_requests.insert(id, session);
-                    if method.is_some_and(|method| CLOSING.contains(&method)) {
-                        self.closing_requests.insert(id, session);
-                    }
+                    self.closing_requests.insert_closing(&view, Some(session));
                 }
                 Some(session.into())
             }
@@ -262,10 +260,10 @@ impl LinkCore for EventsCore {
 
     fn is_finished(&self) -> bool {
         self.is_sent()
-    fn retention(&self) -> Option<Duration> {
-        self.resumption.retention()
     }
 
+    fn retention(&self) -> Option<Duration> {
+        self.resumption.retention()
     }
 
     fn inbox(&mut self) -> &mut FrameQueue {

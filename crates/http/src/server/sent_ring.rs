@@ -8,7 +8,7 @@ use crate::frame_view::{FrameView, with_member};
 use crate::lines::FRAME_OVERHEAD;
 use crate::request_sessions::RequestSessions;
 use crate::server::endpoint::OutgoingFrame;
-use crate::wire::{CLOSING, CURSOR, StreamId, StreamPosition};
+use crate::wire::{CURSOR, StreamId, StreamPosition};
 
 /// The frames after which a stream gets another cursor.
 const CURSOR_FRAMES: u64 = 64;
@@ -135,10 +135,7 @@ impl SentRing {
     /// Records a request of the client that ends a session.
     pub(crate) fn note_client_frame(&mut self, frame: &[u8]) {
         let view = FrameView::read(frame);
-        let closes = view.method.as_deref().is_some_and(|method| CLOSING.contains(&method));
-        if let (true, Some(id), Some(session)) = (closes, view.id, view.params_session()) {
-            self.closing_requests.insert(id, session);
-        }
+        self.closing_requests.insert_closing(&view, view.params_session());
     }
 
     /// Appends a frame. It gets a cursor if one is due in its stream and the message can carry it. A cursor that the agent

@@ -14,7 +14,7 @@ use crate::frame_view::{FrameView, without_cursors, without_line_breaks};
 use crate::lines::FRAME_OVERHEAD;
 use crate::request_sessions::RequestSessions;
 use crate::server::endpoint::{OutgoingFrame, ResumeRefused};
-use crate::wire::{CANCEL_REQUEST, CLOSING, StreamId};
+use crate::wire::{CANCEL_REQUEST, StreamId};
 
 /// The method with which a client continues a session.
 const RESUME_SESSION: &str = "session/resume";
@@ -208,9 +208,7 @@ impl StreamTable {
                     self.client_requests.insert(id.get().as_bytes(), session);
                 }
             }
-            if view.method.as_deref().is_some_and(|method| CLOSING.contains(&method)) {
-                self.closing_requests.insert(id, session);
-            }
+            self.closing_requests.insert_closing(&view, Some(session));
         }
     }
 
