@@ -155,24 +155,29 @@ async fn end_of(task: Delegation) -> exchange::Result<String> {
     }
 }
 
+/// The configuration of an agent that is a test of this program.
+fn agent(id: &str, test: &str, more: &str) -> String {
+    let program = std::env::current_exe().unwrap();
+    format!(
+        r#"
+        [[agents]]
+        id = "{id}"
+        trust = "shared"
+        cwd = "work"
+        command = [{program:?}, "--exact", "agent_calls::{test}", "--nocapture"]
+        {more}
+        "#
+    )
+}
+
 /// The configuration of agents with these ids.
 fn agents(ids: &[&str], folder: &Path) -> String {
-    let program = std::env::current_exe().unwrap();
-    let agent = |id: &&str| {
+    let more = |id: &str| {
         format!(
-            r#"
-            [[agents]]
-            id = "{id}"
-            trust = "shared"
-            cwd = "work"
-            capabilities = ["{id}-work"]
-            domains = ["{id}.domain"]
-            command = [{program:?}, "--exact", "agent_calls::agent_process", "--nocapture"]
-            env = {{ {FOLDER} = {folder:?} }}
-            "#
+            "capabilities = [\"{id}-work\"]\ndomains = [\"{id}.domain\"]\nenv = {{ {FOLDER} = {folder:?} }}"
         )
     };
-    ids.iter().map(agent).collect()
+    ids.iter().map(|id| agent(id, "agent_process", &more(id))).collect()
 }
 
 async fn world(ids: &[&str], more: &str) -> (RestWorld, tempfile::TempDir) {

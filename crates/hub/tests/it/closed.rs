@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use duologue_hub::{Hub, LogEntry, SessionLogPage};
+use duologue_hub::{LogEntry, SessionLogPage};
 use duologue_test_support::in_time;
 use serde_json::json;
 
-use crate::hub::{RawClient, settings};
+use crate::hub::{opened, settings};
 
 /// Returns the files of the logs with their content.
 fn files(folder: &Path, into: &mut BTreeMap<PathBuf, Vec<u8>>) {
@@ -28,10 +28,7 @@ fn files(folder: &Path, into: &mut BTreeMap<PathBuf, Vec<u8>>) {
 async fn the_log_of_a_closed_session_is_read_as_it_is() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let (hub, mut client, new) = opened(settings(data.path(), 0)).await;
         let id = new["result"]["sessionId"].as_str().unwrap();
         let prompt = json!({"sessionId": id, "prompt": [{"type": "text", "text": "hello"}]});
         client.send(2, "session/prompt", prompt).await;

@@ -11,7 +11,7 @@ use duologue_test_support::in_time;
 
 use serde_json::json;
 
-use crate::hub::{RawClient, connect, hub_in, load, open_when_free, prompt, settings};
+use crate::hub::{RawClient, connect, hub_in, load, open_when_free, opened, prompt, settings};
 
 /// Runs a turn in a session, and opens the hub again with other settings. Returns the session.
 async fn with_a_session(data: &Path, change: impl Fn(&mut HubSettings)) -> (Hub, SessionId) {
@@ -129,10 +129,7 @@ async fn a_full_log_is_loaded_and_refuses_prompts() {
         let data = tempfile::tempdir().unwrap();
         let mut settings = settings(data.path(), 0);
         settings.logs.log_bytes = 16 << 10;
-        let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let (hub, mut client, new) = opened(settings).await;
         let id = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
         let mut prompt = id.clone();
         prompt["prompt"] = json!([{"type": "text", "text": "hello ".repeat(80)}]);

@@ -12,7 +12,7 @@ use duologue_hub::{Hub, HubSettings};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
 
-use crate::hub::{RawClient, agent_text, connect, load, open_when_free, prompt, settings, traced};
+use crate::hub::{RawClient, agent_text, connect, load, open_when_free, opened, prompt, settings, traced};
 
 /// Returns settings for an agent that is a script of the shell.
 #[cfg(unix)]
@@ -175,10 +175,7 @@ async fn two_processes_of_a_session_do_not_run_at_once() {
         let data = tempfile::tempdir().unwrap();
         let folder = data.path().to_owned();
         let command = move || Command::new("sh").args(["-c", AGENT]).cwd(&folder);
-        let hub = Hub::open(HubSettings::new(command, data.path())).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", new_session()).await;
+        let (hub, mut client, new) = opened(HubSettings::new(command, data.path())).await;
         let session = &new["result"]["sessionId"];
         // The agent closes its output and goes on.
         let ended = client.request(2, "session/prompt", text_prompt(session, "hello")).await;
@@ -237,10 +234,7 @@ async fn the_server_logs_lost_records_and_sessions() {
     in_time(async {
         record();
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", new_session()).await;
+        let (hub, client, new) = opened(settings(data.path(), 0)).await;
         let id = new["result"]["sessionId"].as_str().unwrap();
         hub.shut_down().await;
         drop((client, hub));
@@ -380,10 +374,7 @@ async fn a_message_that_is_longer_than_a_line_is_loaded() {
 async fn long_lines_of_a_client_do_not_end_the_agent() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", new_session()).await;
+        let (hub, mut client, new) = opened(settings(data.path(), 0)).await;
         let session = &new["result"]["sessionId"];
         let long = "x".repeat((16 << 20) - (16 << 10));
         let refused = client.request(2, "session/prompt", text_prompt(session, &long)).await;
@@ -738,10 +729,7 @@ async fn the_error_after_a_failed_restart_has_its_status_and_its_stderr() {
         let folder = data.path().to_owned();
         let agent = [ANSWERS, AGENT, OPENING, "read -r line"].concat();
         let command = move || Command::new("sh").args(["-c", &agent]).cwd(&folder);
-        let hub = Hub::open(HubSettings::new(command, data.path())).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", new_session()).await;
+        let (hub, mut client, new) = opened(HubSettings::new(command, data.path())).await;
         let prompt = text_prompt(&new["result"]["sessionId"], "hello");
         for (id, expected) in [
             (2, "the agent ended with exit status: 0"),
@@ -762,10 +750,7 @@ async fn a_session_stays_open_if_it_cannot_be_read_again() {
         let data = tempfile::tempdir().unwrap();
         let mut settings = settings(data.path(), 0);
         settings.policy.refuses_mcp_programs = true;
-        let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let (hub, mut client, new) = opened(settings).await;
         let id = new["result"]["sessionId"].clone();
         let programs = json!([{"name": "a", "command": "/bin/true", "args": [], "env": []}]);
         let load = json!({"sessionId": id, "cwd": "/tmp", "mcpServers": programs});

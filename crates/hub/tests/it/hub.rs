@@ -333,6 +333,15 @@ async fn a_session_that_another_client_deletes_answers_its_prompts() {
     .await;
 }
 
+/// Opens a hub, and a client that creates a session with its request 1. Returns the response too.
+pub(crate) async fn opened(settings: HubSettings) -> (Hub, RawClient, Value) {
+    let hub = Hub::open(settings).unwrap();
+    let mut client = RawClient::new(&hub);
+    client.initialize().await;
+    let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+    (hub, client, new)
+}
+
 /// A client that writes lines and reads them.
 pub(crate) struct RawClient {
     reader: tokio::io::Lines<tokio::io::BufReader<Box<dyn tokio::io::AsyncRead + Send + Unpin>>>,
@@ -691,10 +700,7 @@ async fn a_client_continues_with_its_key() {
 async fn a_closed_session_answers_its_prompt_first() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let (hub, mut client, new) = opened(settings(data.path(), 0)).await;
         let id = json!({"sessionId": new["result"]["sessionId"]});
         let mut prompt = id.clone();
         // It asks a question that nobody answers.
@@ -742,10 +748,7 @@ async fn the_last_output_of_an_agent_that_reads_no_more_counts() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let settings = HubSettings::new(|| Command::new("sh").args(["-c", AGENT]), data.path());
-        let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let (hub, mut client, new) = opened(settings).await;
         let id = new["result"]["sessionId"].clone();
         let prompt = json!({"sessionId": id, "prompt": [{"type": "text", "text": "hello"}]});
         client.send(2, "session/prompt", prompt).await;
@@ -762,10 +765,7 @@ async fn the_last_output_of_an_agent_that_reads_no_more_counts() {
 async fn a_slow_client_that_loads_again_or_closes_receives_its_responses() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut slow = RawClient::new(&hub);
-        slow.initialize().await;
-        let new = slow.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let (hub, mut slow, new) = opened(settings(data.path(), 0)).await;
         let id = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
         let mut other = RawClient::new(&hub);
         other.initialize().await;

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::faults::{new_session, script, text_prompt};
-use crate::hub::{RawClient, connect, load, open_when_free, prompt, settings};
+use crate::hub::{RawClient, connect, load, open_when_free, opened, prompt, settings};
+use crate::shared::shared_script;
 
 #[tokio::test]
 async fn two_sessions_of_a_shared_process_have_two_ids() {
@@ -29,12 +30,8 @@ async fn two_sessions_of_a_shared_process_have_two_ids() {
     "#;
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let mut settings = script(data.path(), AGENT);
-        settings.shared_process = true;
-        let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        assert!(client.request(1, "session/new", new_session()).await["result"].is_object());
+        let (hub, mut client, first) = opened(shared_script(data.path(), AGENT)).await;
+        assert!(first["result"].is_object(), "{first}");
         let refused = client.request(2, "session/new", new_session()).await;
         assert!(refused["error"]["message"].to_string().contains("the id of another one"), "{refused}");
         hub.shut_down().await;
@@ -52,10 +49,7 @@ async fn an_agent_that_has_exited_has_ended_whoever_has_its_output() {
     "#;
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(script(data.path(), AGENT)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", new_session()).await;
+        let (hub, mut client, new) = opened(script(data.path(), AGENT)).await;
         let ended = client.request(2, "session/prompt", text_prompt(&new["result"]["sessionId"], "go")).await;
         assert!(ended["error"]["message"].to_string().contains("exit status: 3"), "{ended}");
         hub.shut_down().await;
@@ -118,10 +112,7 @@ async fn an_agent_that_has_exited_has_ended_though_its_output_is_flooded() {
             let data = tempfile::tempdir().unwrap();
             let mut settings = script(data.path(), if shared_process { SHARED } else { AGENT });
             settings.shared_process = shared_process;
-            let hub = Hub::open(settings).unwrap();
-            let mut client = RawClient::new(&hub);
-            client.initialize().await;
-            let new = client.request(1, "session/new", new_session()).await;
+            let (hub, mut client, new) = opened(settings).await;
             let prompt = text_prompt(&new["result"]["sessionId"], "go");
             let ended = client.request(2, "session/prompt", prompt).await;
             assert!(ended["error"]["message"].to_string().contains("exit status: 3"), "{ended}");
@@ -281,10 +272,7 @@ async fn a_session_whose_log_is_lost_is_no_empty_conversation() {
                 }
                 settings
             };
-            let hub = Hub::open(settings()).unwrap();
-            let mut client = RawClient::new(&hub);
-            client.initialize().await;
-            let new = client.request(1, "session/new", new_session()).await;
+            let (hub, mut client, new) = opened(settings()).await;
             let id = new["result"]["sessionId"].as_str().unwrap();
             let mut load = new_session();
             load["sessionId"] = json!(id);

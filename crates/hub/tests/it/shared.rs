@@ -7,7 +7,10 @@ use duologue_hub::{Hub, HubSettings};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
 
-use crate::hub::{RawClient, agent_text, connect, load, prompt, traced};
+#[cfg(unix)]
+use crate::faults::script;
+use crate::faults::{new_session, text_prompt};
+use crate::hub::{RawClient, agent_text, connect, load, opened, prompt, traced};
 
 fn shared(data: &Path) -> HubSettings {
     let mut settings = traced(data);
@@ -19,13 +22,19 @@ fn processes(data: &Path) -> usize {
     std::fs::read_to_string(data.join("processes")).unwrap().lines().count()
 }
 
-async fn new_session(client: &mut RawClient, id: u32) -> Value {
-    let new = client.request(id, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
-    new["result"]["sessionId"].clone()
+/// Opens a hub, and a client with two sessions. Returns their ids too.
+async fn two_sessions(settings: HubSettings) -> (Hub, RawClient, [Value; 2]) {
+    let (hub, mut client, first) = opened(settings).await;
+    let second = client.request(2, "session/new", new_session()).await;
+    (hub, client, [first, second].map(|new| new["result"]["sessionId"].clone()))
 }
 
-fn prompt_of(session: &Value, text: &str) -> Value {
-    json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]})
+/// Returns settings for sessions that share the process of a script.
+#[cfg(unix)]
+pub(crate) fn shared_script(data: &Path, agent: &str) -> HubSettings {
+    let mut settings = script(data, agent);
+    settings.shared_process = true;
+    settings
 }
 
 #[tokio::test]
@@ -55,13 +64,10 @@ async fn sessions_share_a_process_and_keep_their_own_messages() {
 async fn the_end_of_a_shared_process_interrupts_all_turns() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(shared(data.path())).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let sessions = [new_session(&mut client, 1).await, new_session(&mut client, 2).await];
-        client.send(3, "session/prompt", prompt_of(&sessions[0], "permission")).await;
+        let (hub, mut client, sessions) = two_sessions(shared(data.path())).await;
+        client.send(3, "session/prompt", text_prompt(&sessions[0], "permission")).await;
         while client.next().await["method"] != "session/request_permission" {}
-        client.send(4, "session/prompt", prompt_of(&sessions[1], "crash")).await;
+        client.send(4, "session/prompt", text_prompt(&sessions[1], "crash")).await;
         let mut interrupted = Vec::new();
         while interrupted.len() < 2 {
             let message = client.next().await;
@@ -74,7 +80,7 @@ async fn the_end_of_a_shared_process_interrupts_all_turns() {
         assert_eq!(interrupted, [3, 4]);
         // The next prompts share the next process. The mock forgets its sessions with its process, and uses their ids again.
         for (id, session) in (5..).zip(&sessions) {
-            let mut prompt = prompt_of(session, "hello");
+            let mut prompt = text_prompt(session, "hello");
             prompt["_meta"] = json!({"duologue": {"fresh": true}});
             client.send(id, "session/prompt", prompt).await;
             let ended = client.response(id).await;
@@ -90,16 +96,13 @@ async fn the_end_of_a_shared_process_interrupts_all_turns() {
 async fn a_closed_session_ends_its_turn_and_not_the_process() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(shared(data.path())).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let (one, two) = (new_session(&mut client, 1).await, new_session(&mut client, 2).await);
-        client.send(3, "session/prompt", prompt_of(&one, "permission")).await;
+        let (hub, mut client, [one, two]) = two_sessions(shared(data.path())).await;
+        client.send(3, "session/prompt", text_prompt(&one, "permission")).await;
         while client.next().await["method"] != "session/request_permission" {}
         client.send(4, "session/close", json!({"sessionId": one})).await;
         assert_eq!(client.response(3).await["result"]["stopReason"], "cancelled");
         assert!(client.response(4).await["result"].is_object());
-        client.send(5, "session/prompt", prompt_of(&two, "hello")).await;
+        client.send(5, "session/prompt", text_prompt(&two, "hello")).await;
         while agent_text(&client.next().await).is_empty() {}
         assert_eq!(client.response(5).await["result"]["stopReason"], "end_turn");
         let cancelled = || {
@@ -129,16 +132,10 @@ async fn early_messages_and_ids_of_a_shared_process_reach_their_session() {
     "#;
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let command = || duologue_client::Command::new("sh").args(["-c", AGENT]);
-        let mut settings = HubSettings::new(command, data.path());
-        settings.shared_process = true;
-        let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        client.send(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
-        let session = client.response(1).await["result"]["sessionId"].clone();
+        let (hub, mut client, new) = opened(shared_script(data.path(), AGENT)).await;
         assert_eq!(agent_text(&client.next().await), "early");
-        let ended = client.request(2, "session/prompt", prompt_of(&session, "hello")).await;
+        let prompt = text_prompt(&new["result"]["sessionId"], "hello");
+        let ended = client.request(2, "session/prompt", prompt).await;
         assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
         hub.shut_down().await;
     })
@@ -165,15 +162,9 @@ async fn a_cancelled_request_has_its_id_at_the_shared_process() {
     "#;
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let command = || duologue_client::Command::new("sh").args(["-c", AGENT]);
-        let mut settings = HubSettings::new(command, data.path());
-        settings.shared_process = true;
-        let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let sessions = [new_session(&mut client, 1).await, new_session(&mut client, 2).await];
+        let (hub, mut client, sessions) = two_sessions(shared_script(data.path(), AGENT)).await;
         for (id, session) in (3..).zip(&sessions) {
-            client.send(id, "session/prompt", prompt_of(session, "hello")).await;
+            client.send(id, "session/prompt", text_prompt(session, "hello")).await;
         }
         let cancel = json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 4}});
         client.send_line(&cancel.to_string()).await;

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::routed_dialogues::{agents, begin, dialogue_task, rule, run, until_open};
+use super::routed_dialogues::{agents, begin, dialogue_task, rule, until_open};
+use super::run;
 use crate::rest::world::{ADMIN, RestWorld};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,14 +29,14 @@ async fn an_agent_that_lies_disturbs_no_dialogue_of_others() {
         // Another dialogue of that name, which its recipient refuses: the message is not signed.
         ("agent://seller", "agent://buyer", "UNAUTHORIZED"),
     ] {
-        let text = run(&world, "seller", &message(from, to)).await;
+        let text = run(&world, ALICE, "seller", &message(from, to)).await;
         assert!(text.contains(expected), "{from} {to}: {text}");
     }
     assert_eq!(dialogue_task(&world, "buyer", "d1").await["error"]["code"], "agent_failed");
-    let text = run(&world, "seller", "huge d2").await;
+    let text = run(&world, ALICE, "seller", "huge d2").await;
     assert!(text.contains("`message` of a dialogue has"), "{text}");
     world.get(ADMIN, "/agents/buyer/tasks/d2").await.refused(404, "not_found");
-    let text = run(&world, "seller", "flood d3").await;
+    let text = run(&world, ALICE, "seller", "flood d3").await;
     assert!(text.starts_with("3 ") && text.contains("`limits.open_calls`"), "{text}");
     // They end with the session of their agent.
     for number in 0..3 {

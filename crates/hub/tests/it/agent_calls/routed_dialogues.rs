@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
+use super::{agent, run};
 use crate::remote_agents::{ended_task, until};
 use crate::rest::world::{ADMIN, ALICE, RestWorld};
 
@@ -169,7 +170,7 @@ impl DialogueHandler for Party {
 
 /// The configuration of agents with these ids. `validity` is the end of the buyer's keys.
 pub(super) fn agents(ids: &[&str], validity: &str) -> String {
-    let agent = |id: &&str| {
+    let configured = |id: &&str| {
         let validity = if *id == "buyer" { validity } else { "" };
         let key = |peer: &&str| {
             format!("{{ id = \"agent://{id} to agent://{peer}\", algorithm = \"HS256\"{validity} }},")
@@ -177,19 +178,19 @@ pub(super) fn agents(ids: &[&str], validity: &str) -> String {
         let keys: String = ids.iter().map(key).collect();
         entry(id, &keys, "")
     };
-    ids.iter().map(agent).collect()
+    ids.iter().map(configured).collect()
 }
 
 /// The configuration of agents with private keys, whose cards have the public ones.
 fn agents_with_public_keys(ids: &[&str]) -> String {
-    let agent = |id: &&str| {
+    let configured = |id: &&str| {
         let key = private_key(id).key("main", &format!("agent://{id}").into()).unwrap();
         let PublishedKey { id: kid, algorithm, public_key, .. } = PublishedKey::from(&*key);
         let key =
             format!("{{ id = {kid:?}, algorithm = {algorithm:?}, public_key = {:?} }}", public_key.unwrap());
         entry(id, &key, &format!(", {PUBLIC} = \"\""))
     };
-    ids.iter().map(agent).collect()
+    ids.iter().map(configured).collect()
 }
 
 /// The configuration of agents with these ids, of which `details` connects to a socket and waits for its end before it answers.
@@ -199,18 +200,8 @@ pub(super) fn waiting_agents(ids: &[&str], socket: SocketAddr) -> String {
 }
 
 fn entry(id: &str, keys: &str, env: &str) -> String {
-    let program = std::env::current_exe().unwrap();
-    format!(
-        r#"
-        [[agents]]
-        id = "{id}"
-        trust = "shared"
-        cwd = "work"
-        keys = [{keys}]
-        command = [{program:?}, "--exact", "agent_calls::routed_dialogues::agent_process", "--nocapture"]
-        env = {{ {AGENT} = "{id}"{env} }}
-        "#
-    )
+    let more = format!("keys = [{keys}]\nenv = {{ {AGENT} = {id:?}{env} }}");
+    agent(id, "routed_dialogues::agent_process", &more)
 }
 
 /// The rules of a user for agents.
@@ -224,12 +215,6 @@ pub(super) async fn begin(world: &RestWorld, agent: &str, prompt: &str) -> Strin
     let task = json!({"task": {"type": "test", "parameters": {"prompt": prompt}}});
     let created = world.post(ALICE, &format!("/agents/{agent}/tasks"), &task).await.expect(202);
     format!("/agents/{agent}/tasks/{}", created["taskId"].as_str().unwrap())
-}
-
-/// Runs a task of an agent, and returns the text of its result.
-pub(super) async fn run(world: &RestWorld, agent: &str, prompt: &str) -> String {
-    let ended = ended_task(world, ALICE, &begin(world, agent, prompt).await).await;
-    ended["result"]["text"].as_str().unwrap_or_else(|| panic!("{ended}")).to_owned()
 }
 
 /// Waits until a dialogue has a session of its recipient.
@@ -252,7 +237,7 @@ async fn agents_negotiate_through_the_hub_in_signed_dialogues() {
     let config =
         format!("{}{}", agents(&["buyer", "seller", "details"], ""), rule(&["buyer", "seller", "details"]));
     let world = RestWorld::start(&config).await;
-    assert_eq!(run(&world, "buyer", "buy agent://seller d1").await, "18000 accept");
+    assert_eq!(run(&world, ALICE, "buyer", "buy agent://seller d1").await, "18000 accept");
     let task = dialogue_task(&world, "seller", "d1").await;
     let members = ["from", "owner", "type", "status"].map(|name| task[name].as_str().unwrap());
     assert_eq!(members, ["buyer", "alice", "dialogue", "completed"]);
@@ -265,7 +250,7 @@ async fn agents_negotiate_through_the_hub_in_signed_dialogues() {
     assert!(log.contains("parent_session_id"), "{log}");
 
     // Another dialogue of the same name is refused, since it has ended.
-    let text = run(&world, "buyer", "buy agent://seller d1").await;
+    let text = run(&world, ALICE, "buyer", "buy agent://seller d1").await;
     assert!(text.contains("another dialogue or task"), "{text}");
     world.stop().await;
 }
@@ -280,7 +265,7 @@ async fn a_message_of_another_sender_or_to_an_agent_out_of_sight_is_refused() {
             "timestamp": "2026-01-01T00:00:00Z", "interaction_step": 1, "message_type": "inform", "content": {},
         })
     };
-    let send = async |message: Value| run(&world, "buyer", &format!("raw {message}")).await;
+    let send = async |message: Value| run(&world, ALICE, "buyer", &format!("raw {message}")).await;
     let text = send(message("d1", "agent://seller", "agent://seller")).await;
     assert!(text.contains("the address of this agent is \"agent://buyer\""), "{text}");
     // An agent that the owner may not use is as one that does not exist.
@@ -298,7 +283,7 @@ async fn a_message_of_another_sender_or_to_an_agent_out_of_sight_is_refused() {
 
     // The text of a message is not changed. Its receiver finds that it is not signed.
     let odd = r#"{"z" : 1.50,"message_id":"é\u0041","session_id":"d2", "sender_id":"agent://buyer","recipient_id":"agent:\/\/seller","message_type":"inform"}"#;
-    let text = run(&world, "buyer", &format!("raw {odd}")).await;
+    let text = run(&world, ALICE, "buyer", &format!("raw {odd}")).await;
     assert!(text.contains("UNAUTHORIZED"), "{text}");
     let path = "/agents/seller/tasks/d2";
     let task = until(async || {
@@ -321,7 +306,7 @@ async fn a_key_counts_as_its_owner_publishes_it() {
     ] {
         let ids = ["buyer", "seller", "details"];
         let world = RestWorld::start(&format!("{}{}", agents(&ids, validity), rule(&ids))).await;
-        let text = run(&world, "buyer", "buy agent://seller d1").await;
+        let text = run(&world, ALICE, "buyer", "buy agent://seller d1").await;
         let expected = if is_valid {
             "18000 accept"
         } else {
@@ -337,13 +322,13 @@ async fn agents_take_the_public_keys_of_others_from_their_cards() {
     let ids = ["buyer", "seller", "details"];
     let text = format!("{}{}", agents_with_public_keys(&ids), rule(&ids));
     let world = RestWorld::start(&text).await;
-    assert_eq!(run(&world, "buyer", "buy agent://seller d1").await, "18000 accept");
+    assert_eq!(run(&world, ALICE, "buyer", "buy agent://seller d1").await, "18000 accept");
     world.stop().await;
     // The card has the key of another agent.
     let key =
         |id: &str| PublishedKey::from(&*private_key(id).key("main", &"".into()).unwrap()).public_key.unwrap();
     let world = RestWorld::start(&text.replace(&key("buyer"), &key("details"))).await;
-    let text = run(&world, "buyer", "buy agent://seller d1").await;
+    let text = run(&world, ALICE, "buyer", "buy agent://seller d1").await;
     assert!(text.contains("the signature could not be verified"), "{text}");
     world.stop().await;
 }
@@ -353,7 +338,7 @@ async fn an_agent_finds_the_address_for_a_dialogue_by_ability() {
     let ids = ["buyer", "seller", "details"];
     let config = agents(&ids, "").replace("id = \"seller\"", "id = \"seller\"\ncapabilities = [\"cars\"]");
     let world = RestWorld::start(&format!("{config}{}", rule(&ids))).await;
-    assert_eq!(run(&world, "buyer", "find d1").await, "agent://seller 18000 accept");
+    assert_eq!(run(&world, ALICE, "buyer", "find d1").await, "agent://seller 18000 accept");
     world.stop().await;
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use duologue_test_support::in_time;
 use tokio::net::TcpListener;
 
-use super::routed_dialogues::{begin, dialogue_task, rule, run, waiting_agents};
+use super::routed_dialogues::{begin, dialogue_task, rule, waiting_agents};
+use super::run;
 use crate::remote_agents::{ended_task, until};
 use crate::rest::world::{ADMIN, ALICE, RestWorld};
 
@@ -58,7 +59,7 @@ async fn dialogues_that_a_stop_has_cut_end_as_restarted() {
         assert_eq!(error["retryable"], true, "{task}");
     }
     // The agents have places for others.
-    let (text, _) = tokio::join!(run(&world, "buyer", "buy agent://seller d2"), async {
+    let (text, _) = tokio::join!(run(&world, ALICE, "buyer", "buy agent://seller d2"), async {
         drop(in_time(listener.accept()).await.unwrap());
     });
     assert_eq!(text, "18000 accept");

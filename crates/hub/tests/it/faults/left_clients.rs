@@ -4,7 +4,7 @@ use duologue_hub::Hub;
 use duologue_test_support::in_time;
 use serde_json::json;
 
-use crate::hub::{RawClient, agent_text, settings};
+use crate::hub::{RawClient, agent_text, opened, settings};
 
 #[tokio::test]
 async fn a_session_is_deleted_without_its_client() {
@@ -34,10 +34,7 @@ async fn a_session_is_deleted_without_its_client() {
 async fn a_turn_goes_on_without_a_client_that_leaves_while_it_loads() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut first = RawClient::new(&hub);
-        first.initialize().await;
-        let new = first.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let (hub, mut first, new) = opened(settings(data.path(), 0)).await;
         let session = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
         let mut prompt = session.clone();
         prompt["prompt"] = json!([{"type": "text", "text": "cancel"}]);
@@ -64,10 +61,7 @@ async fn a_turn_goes_on_without_a_client_that_leaves_while_it_loads() {
 async fn an_answer_reaches_a_session_that_is_opened_again() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let (hub, mut client, new) = opened(settings(data.path(), 0)).await;
         let session = &new["result"]["sessionId"];
         let prompt = json!({"sessionId": session, "prompt": [{"type": "text", "text": "permission"}]});
         client.send(2, "session/prompt", prompt).await;
@@ -96,10 +90,7 @@ async fn an_answer_reaches_a_session_that_is_opened_again() {
 async fn a_client_that_opens_its_session_again_in_a_turn_has_each_frame_once() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let (hub, mut client, new) = opened(settings(data.path(), 0)).await;
         let session = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
         let mut prompt = session.clone();
         let words: String = (0..4_000).map(|word| format!("{word} ")).collect();

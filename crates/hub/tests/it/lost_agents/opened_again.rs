@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::second_life::script;
 use crate::faults::{new_session, text_prompt};
-use crate::hub::{RawClient, agent_text, open_when_free};
+use crate::hub::{RawClient, agent_text, open_when_free, opened};
 
 /// An agent that writes its options in each turn. It answers the choice of `tools` without the list.
 const WITH_OPTIONS: &str = r#"
@@ -48,10 +48,7 @@ async fn end_agent(client: &mut RawClient, id: u32, session: &Value) {
 async fn a_session_is_opened_with_the_options_that_a_client_has_chosen() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let mut hub = Hub::open(script(data.path(), WITH_OPTIONS)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", new_session()).await;
+        let (mut hub, mut client, new) = opened(script(data.path(), WITH_OPTIONS)).await;
         let id = new["result"]["sessionId"].clone();
         let mut options = new["result"]["configOptions"].clone();
         for (number, chosen) in [

@@ -9,7 +9,7 @@ use duologue_test_support::in_time;
 use serde_json::{Value, json};
 
 use crate::faults::{new_session, text_prompt};
-use crate::hub::{RawClient, agent_text, open_when_free};
+use crate::hub::{RawClient, agent_text, open_when_free, opened};
 
 /// An agent that writes its mode and its model in each turn. It begins with `ask` and `small`, and exits if the prompt says so.
 const WITH_MODE: &str = r#"
@@ -47,10 +47,7 @@ pub(super) fn script(data: &Path, agent: &'static str) -> HubSettings {
 async fn a_session_comes_back_in_its_mode_and_with_its_model() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let mut hub = Hub::open(script(data.path(), WITH_MODE)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", new_session()).await;
+        let (mut hub, mut client, new) = opened(script(data.path(), WITH_MODE)).await;
         let id = new["result"]["sessionId"].clone();
         let mode = json!({"sessionId": id, "modeId": "plan"});
         assert!(client.request(2, "session/set_mode", mode).await["result"].is_object());
@@ -216,10 +213,7 @@ const FORGETFUL: &str = r#"
 async fn a_session_that_a_running_agent_has_lost_goes_on_with_the_next_prompt() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(script(data.path(), FORGETFUL)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", new_session()).await;
+        let (hub, mut client, new) = opened(script(data.path(), FORGETFUL)).await;
         let prompt = |text: &str| text_prompt(&new["result"]["sessionId"], text);
         for id in [10, 20] {
             assert!(client.request(id, "session/prompt", prompt("forget")).await["result"].is_object());
