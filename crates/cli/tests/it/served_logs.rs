@@ -2,7 +2,7 @@
 #![cfg(all(unix, feature = "serve"))]
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::SystemTime;
 
@@ -40,9 +40,14 @@ fn the_folder_of_a_session_of_a_server_is_shown() {
     let folder = data.path().join("sessions").join(&session);
     let text = show(&[], &folder);
     for question in ["a first question", "a second question"] {
-        assert_eq!(text.matches(question).count(), 1, "{text}");
+        for line in [format!("→ session/prompt \"{question}\""), format!("You said: {question}")] {
+            assert_eq!(text.matches(&line).count(), 1, "{text}");
+        }
     }
-    assert!(text.find("first") < text.find("second") && text.ends_with("exit 0"), "{text}");
+    assert!(
+        text.find("a first question") < text.find("a second question") && text.ends_with("exit 0"),
+        "{text}"
+    );
     let redacted = show(&["--redact"], &folder);
     assert!(redacted.ends_with("exit 0") && !redacted.contains(&session), "{redacted}");
     let script = show(&["--json"], &folder);
@@ -59,11 +64,14 @@ fn the_folder_of_a_session_of_a_server_is_shown() {
 fn the_folder_of_a_session_of_a_hub_is_shown() {
     let data = tempfile::tempdir().expect("a folder");
     let mut server = start_hub(data.path());
-    let said = server.prompt("hello");
-    assert!(said.contains("Hello!"), "{said}");
+    let mut client = RawClient::new(&server);
+    let new = client.request("session/new", &json!({"cwd": data.path(), "mcpServers": []}));
+    let session = new["result"]["sessionId"].as_str().expect("an id");
+    client.request("session/prompt", &prompt(session, "hello"));
+    drop(client);
     server.stop();
-    let [folder] = &sessions(&data.path().join("agents/writer"))[..] else { panic!("one session") };
-    let (text, state) = (show(&[], folder), show(&["--fold"], folder));
+    let folder = data.path().join("agents/writer/sessions").join(session);
+    let (text, state) = (show(&[], &folder), show(&["--fold"], &folder));
     for shown in [&text, &state] {
         assert!(shown.contains("hello") && shown.contains("Hello!") && shown.ends_with("exit 0"), "{shown}");
     }
@@ -113,10 +121,4 @@ fn sessions_are_kept_for_as_many_days_as_asked() {
     let _server = Server::of(&mut start("1"));
     until(|| !folder.exists());
     assert!(logs.join(&fresh).is_dir());
-}
-
-/// Returns the folders of the sessions of a data folder.
-fn sessions(data: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(data.join("sessions")).expect("the sessions");
-    entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir()).collect()
 }

@@ -41,8 +41,8 @@ const CLAIM: &str = "claim";
 #[schema(as = Content)]
 #[non_exhaustive]
 pub struct RestContent {
-    /// The type, such as `query`, `notify` or `inform`. An agent with envelopes takes `query` and `notify` as envelopes, and
-    /// no other kind of envelope.
+    /// The type, such as `query`, `notify` or `inform`. An agent with envelopes takes `query` and `notify` as
+    /// envelopes, and no other kind of envelope.
     #[serde(rename = "type")]
     pub kind: RestId,
     /// The content. A text of a type that is no text is base64.

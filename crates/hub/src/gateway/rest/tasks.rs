@@ -179,7 +179,8 @@ pub struct RestTask {
     pub cancelling: bool,
     /// The priority.
     pub priority: RestPriority,
-    /// The progress in percent: that of the agent's plan, or the one that the agent reports. Left out until it is 1 or more.
+    /// The progress in percent: that of the agent's plan, or the one that the agent reports. Left out until
+    /// it is 1 or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 100)]
     pub progress: Option<u8>,

@@ -115,7 +115,7 @@ async fn work_that_ends_in_front_of_a_full_outbox_is_not_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_ends_after_the_seconds_of_its_setting() {
-    let (gateway, _folder) = gateway("command = [\"false\"]\n[limits]\nquestion_seconds = 60", |_| {});
+    let (gateway, _folder) = gateway("command = [\"false\"]\n[limits]\nquestion_seconds = 30", |_| {});
     let (task, lease) = started(&gateway, "alice", "t1").await;
     let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), lease };
     let request = RequestPermissionRequest::new("s", ToolCallUpdate::new("call"), Vec::new());
@@ -128,7 +128,7 @@ async fn a_question_ends_after_the_seconds_of_its_setting() {
         let question = gateway.store.questions(&query).expect("the store").items.remove(0).state;
         (gateway.store.task(&task.key).expect("the store").expect("the task").state, question)
     };
-    advance(Duration::from_secs(59)).await;
+    advance(Duration::from_secs(29)).await;
     run.withdraw_expired(&mut open).await;
     assert_eq!(found(), (TaskState::InputRequired, QuestionState::Open));
     advance(Duration::from_secs(1)).await;

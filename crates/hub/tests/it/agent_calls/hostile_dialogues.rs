@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::routed_dialogues::{agents, begin, dialogue_task, rule, until_open};
 use super::run;
-use crate::rest::world::{ADMIN, RestWorld};
+use crate::rest::world::{ADMIN, ALICE, RestWorld};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_lies_disturbs_no_dialogue_of_others() {
