@@ -462,7 +462,6 @@ pub(super) fn drop_dead(change: &mut OpenChange<'_>, key: &StoredTaskKey) -> Cha
 }
 
 pub(super) fn sweep(change: &mut OpenChange<'_>, report: &mut SweepReport) -> ChangeStep<()> {
-    report.tasks_ended = change.take_ended();
     report.has_more |= QUEUE.end_lapsed(change, |change, row| {
         match lapse(change, row, TaskFailure::WORKER_LOST)? {
             (_, LostTask::Returned) => report.tasks_returned += 1,

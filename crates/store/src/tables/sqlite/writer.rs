@@ -154,6 +154,8 @@ struct WriterMemory {
     wakes: Vec<StoreTopic>,
     /// The tasks that claims or the begin of this life have ended, until a sweep reports them.
     ended_tasks: Vec<StoredTaskKey>,
+    /// The number of those that earlier transactions have ended. The others are lost if this one has no effect.
+    earlier_ends: usize,
     secrets: RandomState,
     leases: u64,
     /// True if this transaction has erased data, which the log of the database must not keep.
@@ -190,10 +192,6 @@ impl OpenChange<'_> {
     pub(super) fn report_ended(&mut self, key: StoredTaskKey) {
         self.memory.ended_tasks.push(key);
         self.wake(StoreTopic::Sweep);
-    }
-
-    pub(super) fn take_ended(&mut self) -> Vec<StoredTaskKey> {
-        std::mem::take(&mut self.memory.ended_tasks)
     }
 
     pub(super) fn bounds(&mut self, kind: LeaseKind) -> &mut QueueBounds {
@@ -315,6 +313,7 @@ impl StoreWriter {
         };
         begin().map_err(|error| failure(&self.path, error))?;
         self.durability = durability;
+        self.memory.earlier_ends = self.memory.ended_tasks.len();
         Ok(())
     }
 
@@ -344,7 +343,7 @@ impl StoreWriter {
         }
         self.memory.counts.clear();
         self.memory.wakes.clear();
-        self.memory.ended_tasks.clear();
+        self.memory.ended_tasks.truncate(self.memory.earlier_ends);
         self.lose_bounds();
     }
 
@@ -490,7 +489,7 @@ impl StoreWriter {
     }
 
     pub(super) fn sweep(&mut self, time: StoreTime) -> Result<SweepReport> {
-        self.transact(Durability::Synced, |change| {
+        let mut report = self.transact(Durability::Synced, |change| {
             let mut report = SweepReport::default();
             change.time = time;
             messages::sweep(change, &mut report)?;
@@ -501,7 +500,10 @@ impl StoreWriter {
                 .map(|kind| change.bounds(kind).lease_end);
             report.next_lease_end = ends.into_iter().flatten().min().map(from_micros);
             Ok(report)
-        })
+        })?;
+        // A sweep without effect leaves them to the next one.
+        report.tasks_ended.splice(0..0, self.memory.ended_tasks.drain(..));
+        Ok(report)
     }
 }
 
@@ -559,5 +561,38 @@ fn apply_change(change: &mut OpenChange<'_>, what: StoreChange) -> ChangeStep<Ch
         C::RemovePrincipal { principal } => principals::remove(change, &principal),
         C::ErasePrincipal { principal } => erase::erase(change, &principal),
         C::Purge { ended_before } => erase::purge(change, ended_before),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::SqliteStore;
+    use crate::tables::store::Store as _;
+    use crate::tables::tasks::NewTask;
+    use crate::tables::values::{Claim, JsonText};
+
+    #[test]
+    fn a_transaction_without_effect_keeps_the_ends_of_earlier_ones() {
+        let store = SqliteStore::in_memory(StoreSettings::default()).unwrap();
+        let key = StoredTaskKey::new("alice", "writer", "t");
+        let mut task = NewTask::new(key.clone(), "alice", "write", JsonText::default());
+        task.expires = Some(1);
+        let time = StoreTime::new(Duration::ZERO, 2);
+        store.apply(StoreBatch::new(time).with(StoreChange::CreateTask(task))).unwrap();
+        let claimed = store.claim_tasks("writer", &Claim::new(time, Duration::from_secs(1), "hub")).unwrap();
+        assert!(claimed.entries.is_empty(), "it has expired");
+        let fail = |change: &mut OpenChange<'_>| -> ChangeStep<()> {
+            change.report_ended(StoredTaskKey::new("alice", "writer", "undone"));
+            Err(Stop::Database(aborted()))
+        };
+        store.change(|writer| writer.transaction(fail)).unwrap_err();
+        let rename =
+            |text: &str| store.change(|writer| Ok(writer.database.execute_batch(text))).unwrap().unwrap();
+        rename("ALTER TABLE seen RENAME TO hidden");
+        store.sweep(time).unwrap_err();
+        rename("ALTER TABLE hidden RENAME TO seen");
+        assert_eq!(store.sweep(time).unwrap().tasks_ended, [key]);
+        assert!(store.sweep(time).unwrap().tasks_ended.is_empty());
     }
 }
