@@ -93,6 +93,7 @@ impl OutboundPost for OutboundClient {
 /// | 410 | the post and all waiting ones of its stream are given up |
 /// | other 4xx, but not 408, 425 and 429 | the post is given up; with a chunk, the rest of its stream too |
 /// | an address that is refused | the same |
+/// | none, because the principal is disabled | the post and all waiting ones of its stream are given up |
 /// | anything else, or none | again after a random pause, until `attempts` or `age` is reached |
 ///
 /// A chunk after a given-up one of its stream is given up without being sent, because positions have no holes.

@@ -302,7 +302,8 @@ impl Shared {
     fn headers(&self, entry: &OutboxEntry) -> Result<HeaderMap, DeliveryVerdict> {
         let principal = self.store.principal(&entry.principal).map_err(|error| self.later(error))?;
         if principal.as_ref().is_some_and(|principal| principal.disabled) {
-            return Err(self.failed(entry, "the principal is disabled".to_owned()));
+            let error = format!("the principal {:?} is disabled", entry.principal);
+            return Err(DeliveryVerdict::GiveUp { error, whole_stream: true });
         }
         let (id, wall) = (Deliveries::delivery_id(entry), self.clock.now().wall);
         let mut headers = match principal.and_then(|principal| principal.webhook_secret) {

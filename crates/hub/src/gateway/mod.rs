@@ -54,7 +54,7 @@ use duologue_http::ClientCertificate;
 use duologue_http::{Listeners, ServerOptions, bearer_token};
 use duologue_rpc::{Lock as _, SecretText};
 use duologue_store::{
-    SqliteStore, Store, StoreBatch, StoreChange, StoreSettings, StoreTime, StoredPrincipal,
+    ChangeOutcome, SqliteStore, Store, StoreBatch, StoreChange, StoreSettings, StoreTime, StoredPrincipal,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -488,9 +488,12 @@ impl GatewayShared {
         }
     }
 
-    /// Puts the agents and principals of the configuration into the store, and removes those that it has no more.
+    /// Puts the agents and principals of the configuration into the store. Agents that it has no more are removed, and
+    /// principals are disabled.
     fn register_configured(&self) -> Result<(), Error> {
         let mut batch = StoreBatch::new(self.time());
+        // It is the first change, because another principal can have the key of one that was removed.
+        batch.push(self.kept_principals());
         self.register_agents(&mut batch)?;
         self.restore_attached(&mut batch)?;
         self.open_left()?;
@@ -501,8 +504,21 @@ impl GatewayShared {
             stored.webhook_secret.clone_from(&principal.webhook_secret);
             batch.push(StoreChange::PutPrincipal(stored));
         }
-        self.store.apply(batch)?;
+        if let Some(ChangeOutcome::Count(count @ 1..)) = self.store.apply(batch)?.of(0) {
+            tracing::warn!(
+                count,
+                "principals that the configuration does not name are disabled, and their open work has ended"
+            );
+        }
         agent_calls::cancel_orphans(&*self.store, self.time())?;
         Ok(())
+    }
+
+    /// Returns the change that disables all principals but those of the configuration and of its providers.
+    fn kept_principals(&self) -> StoreChange {
+        let mut principals: Vec<_> = self.config.principals.iter().map(|it| it.id.clone()).collect();
+        principals.push(LOCAL_PRINCIPAL.to_owned());
+        let prefixes = self.config.token_providers.iter().map(|provider| format!("{}/", provider.name));
+        StoreChange::KeepPrincipals { principals, prefixes: prefixes.collect() }
     }
 }

@@ -247,6 +247,17 @@ pub enum StoreChange {
         /// The principal.
         principal: String,
     },
+    /// Enables these principals and disables all others, also those of which there is nothing but work. What a
+    /// principal that is disabled has in the queues ends: its tasks fail with
+    /// [`TaskFailure::PRINCIPAL_REMOVED`](crate::TaskFailure::PRINCIPAL_REMOVED), or are cancelled if they were being
+    /// cancelled, and its messages are dead letters, which cannot be sent again. Its key and secret are removed, and its
+    /// records stay. The outcome is the number of principals that were not disabled before.
+    KeepPrincipals {
+        /// The principals.
+        principals: Vec<String>,
+        /// The beginnings of the ids of others.
+        prefixes: Vec<String>,
+    },
     /// Removes all data of a principal: its agents with their inboxes, the messages that it has sent, its tasks with
     /// their questions, its posts and keys. The principal itself stays, and so do agents of
     /// [`RegistrySource::Config`](crate::RegistrySource::Config), whose inboxes belong to all principals. The outcome is the

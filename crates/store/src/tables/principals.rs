@@ -22,7 +22,7 @@ pub struct StoredPrincipal {
     /// The secret that signs posts to its addresses.
     #[serde(skip)]
     pub webhook_secret: Option<SecretText>,
-    /// True if it may not use the server now.
+    /// True if it may not use the server now. Nothing of it is sent.
     pub disabled: bool,
     /// The time of its creation, in milliseconds since 1970. The store sets it.
     pub created: u64,

@@ -47,6 +47,8 @@ impl TaskFailure {
     pub const RESTARTED: &str = "restarted";
     /// The code of a task whose agent was removed from the registry.
     pub const AGENT_REMOVED: &str = "agent_removed";
+    /// The code of work whose principal may not use the server any more.
+    pub const PRINCIPAL_REMOVED: &str = "principal_removed";
     /// The code of a task that was not started in time.
     pub const EXPIRED: &str = "expired";
     /// The codes that the store gives.

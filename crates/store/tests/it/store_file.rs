@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
-    Error, NewInboxMessage, SqliteStore, Store, StoreBatch, StoreChange, StoreSettings, TaskQuery,
+    Error, NewInboxMessage, SqliteStore, Store, StoreBatch, StoreChange, StoreSettings, StoredPrincipal,
+    TaskQuery,
 };
 use rusqlite::Connection;
 use tempfile::{TempDir, tempdir};
@@ -177,14 +178,29 @@ fn erased_data_is_not_in_the_files() {
         new.content = json(&format!("{:?}", format!("{secret}-{number}-{}", "x".repeat(number))));
         change(&store, StoreChange::Enqueue(new));
     }
-    let found = || {
-        let files = fs::read_dir(folder.path()).expect("a folder");
-        files
-            .map(|entry| fs::read(entry.expect("an entry").path()).expect("a file"))
-            .any(|content| content.windows(secret.len()).any(|window| window == secret.as_bytes()))
-    };
-    assert!(found());
+    assert!(is_in_files(&folder, secret.as_bytes()));
     let erase = StoreChange::ErasePrincipal { principal: OWNER.into() };
     store.apply(StoreBatch::new(time(1)).with(erase)).expect("erased");
-    assert!(!found());
+    assert!(!is_in_files(&folder, secret.as_bytes()));
+}
+
+#[test]
+fn the_secrets_of_a_disabled_principal_are_not_in_the_files() {
+    let (folder, path) = place();
+    let store = open(&path).expect("a store");
+    let (hash, secret) = ([0xa7; 32], "a secret that signs callbacks");
+    let mut principal = StoredPrincipal::new(OWNER);
+    (principal.key_hash, principal.webhook_secret) = (Some(hash), Some(secret.into()));
+    change(&store, StoreChange::PutPrincipal(principal));
+    assert!(is_in_files(&folder, secret.as_bytes()) && is_in_files(&folder, &hash));
+    change(&store, StoreChange::KeepPrincipals { principals: Vec::new(), prefixes: Vec::new() });
+    assert!(!is_in_files(&folder, secret.as_bytes()) && !is_in_files(&folder, &hash));
+}
+
+/// Returns true if a file of a store has some bytes.
+fn is_in_files(folder: &TempDir, bytes: &[u8]) -> bool {
+    let files = fs::read_dir(folder.path()).expect("a folder");
+    files
+        .map(|entry| fs::read(entry.expect("an entry").path()).expect("a file"))
+        .any(|content| content.windows(bytes.len()).any(|window| window == bytes))
 }

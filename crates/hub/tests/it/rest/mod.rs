@@ -22,6 +22,7 @@ mod page;
 mod principals;
 mod raw_requests;
 pub(crate) mod recorder;
+mod removed_principals;
 mod routing;
 mod served;
 mod session_input;

@@ -128,6 +128,24 @@ async fn the_subject_of_a_token_exports_and_erases_its_data() {
 }
 
 #[tokio::test]
+async fn the_work_of_a_subject_ends_with_its_provider() {
+    let issuer = Issuer::start().await;
+    let config = issuer.config();
+    let world = RestWorld::with_remote(&config).await;
+    let ada = issuer.token(json!({}));
+    until_known(&world, &ada).await;
+    let task = json!({"taskId": "t1", "task": {"type": "a"}}).to_string();
+    let create = Call::new("POST", "/agents/remote/tasks").header("authorization", &format!("Bearer {ada}"));
+    world.send(&create.json(&task)).await.expect(202);
+    let path = "/agents/remote/tasks/t1?owner=corp%2Fada";
+    let world = world.restart().await;
+    assert_eq!(world.get(ADMIN, path).await.expect(200)["status"], "pending");
+    let world = world.restart_with(|text| text.replace(&config, "")).await;
+    assert_eq!(world.get(ADMIN, path).await.expect(200)["error"]["code"], "principal_removed");
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn tokens_of_others_are_refused() {
     let issuer = Issuer::start().await;
     let stranger = Issuer::start().await;

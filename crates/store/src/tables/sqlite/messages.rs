@@ -324,6 +324,13 @@ fn kill(change: &mut OpenChange<'_>, row: i64, error: &str) -> ChangeStep<()> {
     ended(change, place)
 }
 
+/// Makes the waiting messages of a principal that is disabled dead letters.
+pub(super) fn end_of_sender(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<()> {
+    let error = format!("{}: {}", TaskFailure::PRINCIPAL_REMOVED, super::principals::REMOVED);
+    let waiting = rows(change, "SELECT seq FROM messages WHERE principal = ?1 AND state = 0", [principal])?;
+    waiting.into_iter().try_for_each(|row| kill(change, row, &error))
+}
+
 pub(super) fn resend(
     change: &mut OpenChange<'_>,
     key: &InboxKey,
@@ -334,6 +341,7 @@ pub(super) fn resend(
     if found.state != MessageState::Dead {
         return Err(Error::WrongState { record: record(), state: format!("{:?}", found.state) }.into());
     }
+    super::principals::require_enabled(change, &key.principal)?;
     let is_blocked = match &found.group {
         Some(group) => one(change, HAS_EARLIER, params![key.agent, key.principal, group])?.unwrap_or(false),
         None => false,

@@ -3,8 +3,10 @@
 use duologue_rpc::SecretText;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use super::queue::one;
 use super::rows::{Filter, int, maybe_json, maybe_number, name_list, number, parsed};
 use super::writer::{ChangeStep, CountedList, OpenChange, Stop};
+use super::{messages, tasks};
 use crate::error::Error;
 use crate::tables::batch::ChangeOutcome;
 use crate::tables::principals::{SeenAnswer, SeenId, SeenKey, StoredPrincipal};
@@ -69,6 +71,66 @@ pub(super) fn put(change: &mut OpenChange<'_>, principal: &StoredPrincipal) -> C
 pub(super) fn remove(change: &mut OpenChange<'_>, id: &str) -> ChangeStep<ChangeOutcome> {
     let count = change.prepare("DELETE FROM principals WHERE id = ?1")?.execute([id])?;
     Ok(ChangeOutcome::Count(count as u64))
+}
+
+/// The reason for which the work of a principal that is disabled ends.
+pub(super) const REMOVED: &str = "its principal was removed from the configuration of the server";
+
+/// The principals with work that would start, or that a receiver would learn of.
+const AT_WORK: &str = "SELECT owner FROM tasks WHERE ended = 0 OR (callback IS NOT NULL AND callback_queued = 0) \
+     UNION SELECT principal FROM messages WHERE state = 0 \
+     UNION SELECT principal FROM outbox WHERE state = 'pending'";
+
+pub(super) fn keep(
+    change: &mut OpenChange<'_>,
+    kept: &[String],
+    prefixes: &[String],
+) -> ChangeStep<ChangeOutcome> {
+    let is_kept = |id: &String| {
+        kept.contains(id) || prefixes.iter().any(|prefix| id.len() > prefix.len() && id.starts_with(prefix))
+    };
+    let (known, others): (Vec<_>, Vec<_>) =
+        names(change, "SELECT id FROM principals")?.into_iter().partition(is_kept);
+    for id in known {
+        change.prepare("UPDATE principals SET disabled = 0 WHERE id = ?1")?.execute([id])?;
+    }
+    let mut count = 0;
+    for id in others {
+        count += disable(change, &id)?;
+    }
+    for id in names(change, AT_WORK)?.into_iter().filter(|id| !is_kept(id)) {
+        count += disable(change, &id)?;
+        tasks::end_of_owner(change, &id)?;
+        messages::end_of_sender(change, &id)?;
+    }
+    Ok(ChangeOutcome::Count(count))
+}
+
+/// Disables a principal, which need not be known, and removes its secrets. Returns one if it was not disabled.
+fn disable(change: &mut OpenChange<'_>, id: &str) -> ChangeStep<u64> {
+    let text = "INSERT INTO principals VALUES (?1, '[]', NULL, NULL, 1, ?2, NULL) ON CONFLICT (id) DO UPDATE SET \
+                key_hash = NULL, webhook_secret = NULL, disabled = 1 \
+                WHERE disabled = 0 OR key_hash IS NOT NULL OR webhook_secret IS NOT NULL";
+    let count = change.prepare(text)?.execute(params![id, change.wall()])? as u64;
+    if count > 0 {
+        change.has_erased();
+    }
+    Ok(count)
+}
+
+/// Refuses work of a principal that is disabled.
+pub(super) fn require_enabled(change: &OpenChange<'_>, id: &str) -> ChangeStep<()> {
+    match one(change, "SELECT disabled FROM principals WHERE id = ?1", [id])? {
+        Some(true) => {
+            Err(Error::WrongState { record: format!("the principal {id:?}"), state: "disabled".into() }
+                .into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn names(change: &OpenChange<'_>, sql: &str) -> rusqlite::Result<Vec<String>> {
+    change.prepare(sql)?.query_map([], |row| row.get(0))?.collect()
 }
 
 pub(super) const SEEN: &str = "principal, scope, key, digest, response, expires";

@@ -419,13 +419,27 @@ pub(super) fn wake_all(change: &mut OpenChange<'_>, owner: &str) -> ChangeStep<(
 /// Ends the tasks of an agent that was removed.
 pub(super) fn end_of_agent(change: &mut OpenChange<'_>, agent: &str) -> ChangeStep<()> {
     let failure = TaskFailure::new(TaskFailure::AGENT_REMOVED, "its agent was removed", false);
-    for row in rows(change, "SELECT seq FROM tasks WHERE agent = ?1 AND ended = 0", [agent])? {
-        let task = by_row(change, row)?;
-        let is_cancelled = task.state == TaskState::Cancelling;
-        let state = if is_cancelled { TaskState::Cancelled } else { TaskState::Failed };
-        end(change, &task, &state, Some(&failure), false)?;
+    let open = rows(change, "SELECT seq FROM tasks WHERE agent = ?1 AND ended = 0", [agent])?;
+    open.into_iter().try_for_each(|row| fail(change, row, &failure).map(drop))
+}
+
+/// Ends the tasks of a principal that is disabled. The next sweep reports them, because an agent elsewhere can have them.
+pub(super) fn end_of_owner(change: &mut OpenChange<'_>, owner: &str) -> ChangeStep<()> {
+    let failure = TaskFailure::new(TaskFailure::PRINCIPAL_REMOVED, super::principals::REMOVED, false);
+    for row in rows(change, "SELECT seq FROM tasks WHERE owner = ?1 AND ended = 0", [owner])? {
+        let key = fail(change, row, &failure)?;
+        change.report_ended(key);
     }
     Ok(())
+}
+
+/// Ends a task for a reason outside of it. One that is being cancelled is cancelled.
+fn fail(change: &mut OpenChange<'_>, row: i64, failure: &TaskFailure) -> ChangeStep<StoredTaskKey> {
+    let task = by_row(change, row)?;
+    let is_cancelled = task.state == TaskState::Cancelling;
+    let state = if is_cancelled { TaskState::Cancelled } else { TaskState::Failed };
+    end(change, &task, &state, Some(failure), false)?;
+    Ok(task.key)
 }
 
 pub(super) fn resend(
@@ -437,6 +451,7 @@ pub(super) fn resend(
     if !task.dead {
         return Err(wrong_state(key, task.state.as_str()).into());
     }
+    super::principals::require_enabled(change, &key.owner)?;
     let text = concat!(
         "UPDATE tasks SET seq = (SELECT max(seq) + 1 FROM tasks), version = version + 1, updated = ?2, ",
         "state = 'submitted', ended = 0, started = 0, progress = 0, result = NULL, error = NULL, session = NULL, ",

@@ -408,12 +408,13 @@ impl StoreWriter {
         let mut results: Vec<Result<BatchOutcome>> = Vec::with_capacity(number);
         let mut lost = None;
         for batch in batches {
-            let wakes = self.memory.wakes.len();
+            let (wakes, ends) = (self.memory.wakes.len(), self.memory.ended_tasks.len());
             let outcome = self.apply_one(batch, is_group);
             match outcome {
                 Ok(outcomes) => results.push(Ok(BatchOutcome::Applied(outcomes))),
                 Err(stop) => {
                     self.memory.wakes.truncate(wakes);
+                    self.memory.ended_tasks.truncate(ends);
                     self.memory.counts.undo();
                     self.lose_bounds();
                     let result = match stop {
@@ -559,6 +560,7 @@ fn apply_change(change: &mut OpenChange<'_>, what: StoreChange) -> ChangeStep<Ch
         C::SetResponse { key, response } => principals::set_response(change, &key, &response),
         C::PutPrincipal(principal) => principals::put(change, &principal),
         C::RemovePrincipal { principal } => principals::remove(change, &principal),
+        C::KeepPrincipals { principals, prefixes } => principals::keep(change, &principals, &prefixes),
         C::ErasePrincipal { principal } => erase::erase(change, &principal),
         C::Purge { ended_before } => erase::purge(change, ended_before),
     }

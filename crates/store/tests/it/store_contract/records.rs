@@ -1,15 +1,17 @@
 //! The registry and the principals, erasure, export and retention.
 
+use std::time::Duration;
+
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
-    AgentQuery, ChangeOutcome, Error, ExportPosition, MessageQuery, MessageSender, NewQuestion, OutboxQuery,
-    OutboxState, QuestionQuery, RegisteredAgent, RegistrySource, RegistryStatus, SeenId, SeenKey, Store,
-    StoreChange, StoredPrincipal, TaskQuery,
+    AgentQuery, ChangeOutcome, Error, ExportPosition, MessageQuery, MessageSender, MessageState, NewQuestion,
+    OutboxQuery, OutboxState, QuestionQuery, RegisteredAgent, RegistrySource, RegistryStatus, SeenId,
+    SeenKey, Store, StoreChange, StoredPrincipal, StoredTaskKey, TaskQuery,
 };
 
 use super::{
-    AGENT, OWNER, change, change_at, claim, drain, enqueue, in_group, json, message, on_each_store, task,
-    task_key, tasks, time,
+    AGENT, OWNER, change, change_at, claim, claim_at, drain, enqueue, ids, in_group, json, message,
+    message_key, on_each_store, task, task_key, tasks, time,
 };
 
 on_each_store!(
@@ -17,6 +19,7 @@ on_each_store!(
     an_agent_belongs_to_its_owner,
     silent_agents_are_marked_offline,
     principals_are_found_by_their_key,
+    the_work_of_principals_that_are_not_kept_ends,
     the_data_of_a_principal_is_exported_and_erased,
     a_page_of_an_export_ends_before_a_mib,
     what_has_ended_is_purged,
@@ -137,6 +140,74 @@ fn principals_are_found_by_their_key(store: &dyn Store) {
         ChangeOutcome::Count(1)
     );
     assert_eq!(store.principal("bob").expect("read"), None);
+}
+
+/// Alice is not kept, the subjects of `corp` are, and those of `gone` are known by their work alone.
+fn the_work_of_principals_that_are_not_kept_ends(store: &dyn Store) {
+    let mut alice = StoredPrincipal::new("alice");
+    (alice.key_hash, alice.webhook_secret) = (Some([7; 32]), Some("hush".into()));
+    change(store, StoreChange::PutPrincipal(alice.clone()));
+    change(store, StoreChange::PutPrincipal(StoredPrincipal::new("bob")));
+    enqueue(store, [message("dead")]);
+    let dead = claim(store, 1)[0].lease;
+    change(store, StoreChange::RejectMessage { lease: dead, error: "no".into() });
+    let started = tasks::started(store, "started");
+    change(store, tasks::set(&started, TaskState::Cancelling));
+    for owner in ["alice", "bob", "corp/ada", "gone/eve"] {
+        for id in ["m1", "m2"] {
+            let mut sent = in_group(id, "group");
+            sent.from.principal = owner.into();
+            change(store, StoreChange::Enqueue(sent));
+        }
+        let mut work = task("t");
+        work.key.owner = owner.into();
+        change(store, StoreChange::CreateTask(work));
+    }
+
+    let keep = |prefix: &str| StoreChange::KeepPrincipals {
+        principals: vec!["bob".into(), "local".into()],
+        prefixes: vec![prefix.into()],
+    };
+    assert_eq!(change(store, keep("corp/")), ChangeOutcome::Count(2));
+    assert_eq!(change(store, keep("corp/")), ChangeOutcome::Count(0));
+    let found = store.principal("alice").expect("read").expect("it stays");
+    assert!(found.disabled && found.key_hash.is_none() && found.webhook_secret.is_none());
+    let is_disabled = |id: &str| store.principal(id).expect("read").map(|found| found.disabled);
+    assert_eq!(["bob", "corp/ada", "gone/eve"].map(is_disabled), [Some(false), None, Some(true)]);
+
+    let eve = StoredTaskKey::new("gone/eve", AGENT, "t");
+    let reported = store.sweep(time(1)).expect("swept").tasks_ended;
+    assert_eq!(reported, [task_key("started"), task_key("t"), eve.clone()]);
+    let ended = |key: &StoredTaskKey| {
+        let task = store.task(key).expect("read").expect("a task");
+        (task.state, task.error.map(|error| error.code), task.dead)
+    };
+    let removed = Some("principal_removed".to_owned());
+    for key in [&task_key("t"), &eve] {
+        assert_eq!(ended(key), (TaskState::Failed, removed.clone(), false));
+    }
+    assert_eq!(ended(&task_key("started")), (TaskState::Cancelled, removed, false));
+    let renew = StoreChange::RenewLease { lease: started.lease, lasts: Duration::from_secs(9) };
+    assert!(matches!(change_at(store, 1, renew), Err(Error::LeaseLost { .. })), "its worker goes on");
+    for id in ["m1", "m2"] {
+        let sent = store.message(&message_key(id)).expect("read").expect("a message");
+        assert_eq!(sent.state, MessageState::Dead);
+        assert!(sent.error.is_some_and(|error| error.starts_with("principal_removed: ")));
+    }
+    let left = store.claim_tasks(AGENT, &claim_at(1, 9)).expect("claimed").entries;
+    let owners: Vec<_> = left.iter().map(|it| it.entry.key.owner.as_str()).collect();
+    assert_eq!(owners, ["bob", "corp/ada"]);
+    assert_eq!(ids(&claim(store, 9)), ["m1", "m1"], "one of each group");
+
+    let resend = StoreChange::ResendMessage { key: message_key("dead"), expires: None };
+    assert!(matches!(change_at(store, 1, resend.clone()), Err(Error::WrongState { .. })));
+    change(store, StoreChange::PutPrincipal(alice.clone()));
+    change(store, resend);
+    let found = store.principal("alice").expect("read").expect("a principal");
+    assert_eq!((found.disabled, found.webhook_secret), (false, alice.webhook_secret));
+    // The provider is there again.
+    change(store, keep("gone/"));
+    assert_eq!(is_disabled("gone/eve"), Some(false));
 }
 
 /// Returns the pages of an export.
