@@ -14,6 +14,7 @@ mod attach_client;
 mod config;
 mod conversations;
 mod dialogue_relay;
+mod erasure;
 mod events;
 mod failure;
 mod hosted;
@@ -265,6 +266,7 @@ impl Gateway {
     ) -> io::Result<()> {
         require_token(&options)?;
         let (router, endpoints) = acp::router(&self.shared, &options);
+        erasure::go_on(&self.shared).await;
         let mut workers = self.start_workers();
         let served = tokio::select! {
             served = duologue_http::serve_router(listeners, router, &options) => served,

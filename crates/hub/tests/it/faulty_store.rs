@@ -273,6 +273,10 @@ impl Store for FaultyStore {
         self.count()?.principals(offset, limit)
     }
 
+    fn erasures(&self) -> Result<Vec<String>> {
+        self.count()?.erasures()
+    }
+
     fn export(&self, principal: &str, position: &ExportPosition) -> Result<ExportPage> {
         self.read()?.export(principal, position)
     }

@@ -261,8 +261,14 @@ pub enum StoreChange {
     /// Removes all data of a principal: its agents with their inboxes, the messages that it has sent, its tasks with
     /// their questions, its posts and keys. The principal itself stays, and so do agents of
     /// [`RegistrySource::Config`](crate::RegistrySource::Config), whose inboxes belong to all principals. The outcome is the
-    /// number of records.
+    /// number of records. [`Store::erasures`](crate::Store::erasures) has the principal until
+    /// [`EndErasure`](Self::EndErasure), for what is not in the store.
     ErasePrincipal {
+        /// The principal.
+        principal: String,
+    },
+    /// Ends an erasure, after everything of the principal was removed. The outcome is the number of erasures.
+    EndErasure {
         /// The principal.
         principal: String,
     },

@@ -205,6 +205,14 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// As the trait.
     fn principals(&self, offset: u64, limit: u64) -> Result<StorePage<StoredPrincipal>>;
 
+    /// Returns the principals that [`StoreChange::ErasePrincipal`](crate::StoreChange::ErasePrincipal) names, until
+    /// [`StoreChange::EndErasure`](crate::StoreChange::EndErasure).
+    ///
+    /// # Errors
+    ///
+    /// As the trait.
+    fn erasures(&self) -> Result<Vec<String>>;
+
     /// Returns a page of the data of a principal that
     /// [`StoreChange::ErasePrincipal`](crate::StoreChange::ErasePrincipal) removes: at most a MiB, unless its first
     /// record is longer. Records that change between pages are there in one of their states.

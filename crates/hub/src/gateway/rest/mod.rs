@@ -17,7 +17,7 @@ mod registry;
 mod request;
 mod sent_reply;
 mod session_input;
-mod session_log;
+pub(crate) mod session_log;
 mod session_view;
 mod sessions;
 mod task_events;

@@ -6,9 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
-use duologue_store::{
-    ChangeOutcome, ExportPosition, LogRecord, Store, StoreBatch, StoreChange, StoredTask, TaskQuery,
-};
+use duologue_store::{ExportPosition, LogRecord};
 use duologue_transcript::{RecordedLine, Redaction, Redactor, Side};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
@@ -17,11 +15,11 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
 use crate::gateway::config::LOCAL_PRINCIPAL;
+use crate::gateway::erasure::erase;
 use crate::gateway::rest::request::{PathOf, RestCaller, RestReply};
-use crate::gateway::rest::session_log::{LogFollower, RestLogRecord, log_refusal};
+use crate::gateway::rest::session_log::{LogFollower, RestLogRecord};
 use crate::gateway::rest::sessions::RestSession;
-use crate::gateway::task_run::stop_lost;
-use crate::gateway::{GatewayShared, Refusal, events};
+use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
 
 /// The bytes of sessions that an export sends at a time. One part waits for a slow client while the next one is read.
 const PART_BYTES: usize = 1 << 20;
@@ -216,44 +214,14 @@ pub(crate) async fn erase_data(
     PathOf(PrincipalTarget { principal_id }): PathOf<PrincipalTarget>,
 ) -> Result<RestReply, Refusal> {
     require_data(&caller, &principal_id).await?;
-    let batch = StoreBatch::new(caller.gateway().time());
-    let batch = batch.with(StoreChange::ErasePrincipal { principal: principal_id.clone() });
-    let owner = principal_id.clone();
-    let (lost, outcome) = caller
-        .gateway()
-        .in_store(move |store| Ok((waiting_tasks(store, owner)?, store.apply(batch)?)))
-        .await?;
-    stop_lost(caller.gateway(), lost);
-    let mut removed = match outcome.of(0) {
-        Some(ChangeOutcome::Count(count)) => *count,
-        _ => 0,
-    };
-    // After the records: work whose session is being opened has none of them any more, and removes its session itself.
-    for (_, agent) in caller.gateway().all_hosted() {
-        let sessions = agent.hub.sessions_of(&principal_id.as_str().into()).await.map_err(log_refusal)?;
-        for session in sessions {
-            agent.hub.erase_session(&session.owner, &session.id).await.map_err(log_refusal)?;
-            removed += 1;
-        }
-        agent.conversations.close_idle(Some(&principal_id)).await;
-    }
-    caller.rest.views.forget(&principal_id, None);
-    events::principal_erased(caller.id(), &principal_id, removed);
-    RestReply::ok(&RestErased { principal_id, removed })
-}
-
-/// Returns the open tasks of an owner that have no worker. The others have one that ends them at their agents.
-fn waiting_tasks(store: &dyn Store, owner: String) -> duologue_store::Result<Vec<StoredTask>> {
-    let mut query = TaskQuery::default();
-    (query.owner, query.ended, query.limit) = (Some(owner), Some(false), u64::MAX);
-    let mut waiting = Vec::new();
-    loop {
-        let page = store.tasks(&query)?;
-        query.offset += page.items.len() as u64;
-        let is_last = page.items.is_empty() || query.offset >= page.total;
-        waiting.extend(page.items.into_iter().filter(|task| task.worker.is_none()));
-        if is_last {
-            return Ok(waiting);
-        }
-    }
+    // It goes on if the client leaves.
+    let erasing = tokio::spawn(async move {
+        let erased = erase(caller.gateway(), &principal_id).await;
+        caller.rest.views.forget(&principal_id, None);
+        let removed = erased?;
+        events::principal_erased(caller.id(), &principal_id, removed);
+        RestReply::ok(&RestErased { principal_id, removed })
+    });
+    let panicked = |_| Refusal::new(RefusalCode::Internal, "the erasure could not be finished");
+    erasing.await.map_err(panicked)?
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::remote_agents::until;
 use crate::rest::hosted::writer;
-use crate::rest::world::{ADMIN, ALICE, BOB, RestWorld};
+use crate::rest::world::{ADMIN, ALICE, BOB, Call, RestWorld};
 
 #[tokio::test]
 async fn a_principal_exports_and_erases_its_data() {
@@ -119,5 +120,42 @@ async fn work_that_is_erased_while_its_session_opens_reaches_no_agent() {
             tokio::task::yield_now().await;
         }
     }
+    world.stop().await;
+}
+
+/// The agent has a prompt and ends when the test lets it, so its session is being removed when the client leaves.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_erasure_goes_on_without_its_client() {
+    const AGENT: &str = r#"
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'
+        read -r line; read -r go <"$1"
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("go");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let command = json!(["sh", "-c", AGENT, "sh", pipe]);
+    let world = RestWorld::start(&format!(
+        "[[agents]]\nid = \"writer\"\ntrust = \"shared\"\ncwd = \"work\"\ncommand = {command}\n"
+    ))
+    .await;
+    const TASK: &str = "/agents/writer/tasks/t1";
+    let task = json!({"taskId": "t1", "task": {"type": "a", "parameters": {"prompt": "p"}}});
+    world.post(ALICE, "/agents/writer/tasks", task).await.expect(202);
+    until(async || {
+        let found = world.get(ALICE, TASK).await.expect(200);
+        Some(()).filter(|()| found["sessionId"].is_string())
+    })
+    .await;
+    let erasing = world.open(&Call::new("DELETE", "/principals/alice/data").key(ALICE)).await;
+    until(async || Some(()).filter(|()| !world.gateway.store().erasures().unwrap().is_empty())).await;
+    drop(erasing);
+    world.get(ALICE, TASK).await.refused(404, "not_found");
+    // A pipe that is open in both directions waits for no reader.
+    let mut go = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    std::io::Write::write_all(&mut go, b"\n").unwrap();
+    until(async || Some(()).filter(|()| world.gateway.store().erasures().unwrap().is_empty())).await;
+    assert_eq!(world.get(ALICE, "/sessions").await.expect(200)["pagination"]["total"], 0);
     world.stop().await;
 }

@@ -56,6 +56,7 @@ pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<
     }
     let text = "UPDATE questions SET answered_by = NULL WHERE answered_by = ?1";
     change.prepare(text)?.execute([principal])?;
+    change.prepare("INSERT OR IGNORE INTO erasures VALUES (?1)")?.execute([principal])?;
     for agent in inboxes {
         change.wake(StoreTopic::Inbox(agent));
     }
@@ -64,6 +65,17 @@ pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<
     change.wake(StoreTopic::Registry);
     change.wake(StoreTopic::Outbox);
     Ok(ChangeOutcome::Count(count))
+}
+
+pub(super) fn end(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<ChangeOutcome> {
+    let count = change.prepare("DELETE FROM erasures WHERE principal = ?1")?.execute([principal])?;
+    Ok(ChangeOutcome::Count(count as u64))
+}
+
+/// Returns the principals whose erasure has not ended.
+pub(super) fn open(database: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = database.prepare_cached("SELECT principal FROM erasures")?;
+    statement.query_map([], |row| row.get(0))?.collect()
 }
 
 /// The tasks that a purge removes.

@@ -299,6 +299,10 @@ impl Store for SqliteStore {
         self.read(|database| principals::list(database, offset, self.settings.page(limit)))
     }
 
+    fn erasures(&self) -> Result<Vec<String>> {
+        self.read(erase::open)
+    }
+
     fn export(&self, principal: &str, position: &ExportPosition) -> Result<ExportPage> {
         self.read(|database| erase::export(database, principal, position))
     }

@@ -521,6 +521,7 @@ fn apply_change(change: &mut OpenChange<'_>, what: StoreChange) -> ChangeStep<Ch
             | C::Purge { .. }
             | C::PutPrincipal(_)
             | C::RemovePrincipal { .. }
+            | C::EndErasure { .. }
     );
     if may_be_due {
         change.wake(StoreTopic::Sweep);
@@ -562,6 +563,7 @@ fn apply_change(change: &mut OpenChange<'_>, what: StoreChange) -> ChangeStep<Ch
         C::RemovePrincipal { principal } => principals::remove(change, &principal),
         C::KeepPrincipals { principals, prefixes } => principals::keep(change, &principals, &prefixes),
         C::ErasePrincipal { principal } => erase::erase(change, &principal),
+        C::EndErasure { principal } => erase::end(change, &principal),
         C::Purge { ended_before } => erase::purge(change, ended_before),
     }
 }

@@ -17,6 +17,7 @@ on_each_durable_store!(
     leases_and_delays_end,
     the_end_of_each_task_is_kept,
     a_message_is_dead_if_an_agent_has_begun_it,
+    an_erasure_is_known_until_its_end,
 );
 
 fn records_and_counts_stay<B: StoreBackend>(backend: &B) {
@@ -103,4 +104,17 @@ fn a_message_is_dead_if_an_agent_has_begun_it<B: StoreBackend>(backend: &B) {
     let lease = again.lease;
     change_at(&*store, 0, StoreChange::StartMessage { lease }).expect_err("a lease of a former life");
     assert_eq!(drain(&*store, 0), ["begun"]);
+}
+
+fn an_erasure_is_known_until_its_end<B: StoreBackend>(backend: &B) {
+    let store = backend.open(StoreSettings::default(), 0);
+    let principal = || OWNER.to_owned();
+    for _ in 0..2 {
+        change(&*store, StoreChange::ErasePrincipal { principal: principal() });
+    }
+    drop(store);
+    let store = backend.open(StoreSettings::default(), 0);
+    assert_eq!(store.erasures().expect("read"), [OWNER]);
+    change(&*store, StoreChange::EndErasure { principal: principal() });
+    assert!(store.erasures().expect("read").is_empty());
 }

@@ -5,6 +5,7 @@
 mod any_faults;
 mod clock_steps;
 mod endpoint_work;
+mod erasures;
 mod full_disk;
 mod hosted_work;
 mod kill_points;
