@@ -84,7 +84,7 @@ async fn the_work_of_a_principal_that_was_removed_ends() {
     // She comes back, reads what there is, and gives work again.
     let world = world.restart_with(|_| before).await;
     let alice = world.gateway.store().principal("alice").unwrap().unwrap();
-    assert!(!alice.disabled && alice.webhook_secret.as_deref() == Some(secret), "{alice:?}");
+    assert!(!alice.disabled && alice.webhook_secret == Some(secret.into()), "{alice:?}");
     let found = world.get(ALICE, &format!("{TASKS}/t1")).await.expect(200);
     assert_eq!(found["error"], ended["error"]);
     world.post_empty(ALICE, "/agents/writer/dead-letters/m1/resend").await.expect(204);
