@@ -75,13 +75,25 @@ pub type PostFuture<'a> = Pin<Box<dyn Future<Output = Result<OutboundResponse, O
 
 /// Sends the posts of [`Deliveries`]: an [`OutboundClient`], or a receiver that a test plays.
 pub trait OutboundPost: Send + Sync + 'static {
-    /// Sends a POST and returns the status of the response.
-    fn post<'a>(&'a self, url: &'a str, headers: HeaderMap, body: Bytes) -> PostFuture<'a>;
+    /// Sends a POST for a principal and returns the status of the response.
+    fn post<'a>(
+        &'a self,
+        principal: &'a str,
+        url: &'a str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> PostFuture<'a>;
 }
 
 impl OutboundPost for OutboundClient {
-    fn post<'a>(&'a self, url: &'a str, headers: HeaderMap, body: Bytes) -> PostFuture<'a> {
-        Box::pin(OutboundClient::post(self, url, headers, body))
+    fn post<'a>(
+        &'a self,
+        principal: &'a str,
+        url: &'a str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> PostFuture<'a> {
+        Box::pin(OutboundClient::post(self, principal, url, headers, body))
     }
 }
 

@@ -74,6 +74,7 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("StoreSettings::batch_changes", "the batch is rejected"),
     ("OutboundSettings::url_bytes", "the address is refused"),
     ("OutboundSettings::addresses", "the name is refused"),
+    ("OutboundSettings::principal_lookups", "further names of the principal wait"),
     ("OutboundSettings::lookups", "further names wait"),
     ("OutboundSettings::concurrent", "further requests wait"),
     ("OutboundSettings::connect_timeout", "the request fails"),

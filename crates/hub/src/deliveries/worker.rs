@@ -354,7 +354,7 @@ impl Shared {
         let limit = self.settings.lease / 2;
         tokio::select! {
             biased;
-            result = timeout(limit, self.post.post(&entry.url, headers, body)) => match result {
+            result = timeout(limit, self.post.post(&entry.principal, &entry.url, headers, body)) => match result {
                 Ok(result) => self.decide(&entry, result.map_err(DeliveryFailure::from)),
                 Err(_) => self.failed(&entry, format!("no response within {limit:?} (`DeliverySettings::lease`)")),
             },

@@ -29,6 +29,8 @@ use crate::state::CONTEXT_LOST;
 enum AnswerFailure {
     /// The connection to the agent was lost. The message is treated as after the loss of a server.
     Lost,
+    /// The message was erased, or belongs to another attempt now.
+    Gone,
     /// The agent has not begun the message.
     NotBegun(String),
     /// The agent was not reached, or knows the message by its id. It is sent again, after this time at the earliest.
@@ -71,6 +73,7 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessag
         Err(AnswerFailure::NotBegun(_)) if gateway.is_draining() || gateway.is_closing() => return,
         // It is lost, or runs again, with the next start.
         Err(AnswerFailure::Lost | AnswerFailure::Failed(_)) if gateway.is_closing() => return,
+        Err(AnswerFailure::Gone) => return,
         Ok(response) => StoreChange::AckMessage { lease, response },
         Err(AnswerFailure::Unreached(error, wait)) => {
             let delay = return_pause(message.attempts).max(wait);

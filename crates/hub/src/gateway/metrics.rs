@@ -146,9 +146,15 @@ pub(crate) struct CountedPosts {
 }
 
 impl OutboundPost for CountedPosts {
-    fn post<'a>(&'a self, url: &'a str, headers: HeaderMap, body: Bytes) -> PostFuture<'a> {
+    fn post<'a>(
+        &'a self,
+        principal: &'a str,
+        url: &'a str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> PostFuture<'a> {
         Box::pin(async move {
-            let result = self.inner.post(url, headers, body).await;
+            let result = self.inner.post(principal, url, headers, body).await;
             let outcome = match &result {
                 Ok(response) if response.status.is_success() => "accepted",
                 Ok(_) => "rejected",

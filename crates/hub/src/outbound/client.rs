@@ -17,12 +17,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout};
 
-use crate::outbound::resolver::SystemResolver;
+use crate::outbound::resolver::{Lookups, SystemResolver};
 use crate::outbound::url::OutboundHost;
 use crate::outbound::{OutboundError, OutboundUrl, RefusedAddress, Resolver};
 
+/// The principal of requests to servers that the configuration names. No principal has this id.
+const CONFIGURED: &str = "";
 /// The smallest buffer of hyper for a head.
 const LEAST_HEAD: usize = 8 * 1024;
 
@@ -38,11 +41,13 @@ pub struct OutboundSettings {
     pub url_bytes: usize,
     /// The most addresses of a name. All of them are checked. 32.
     pub addresses: usize,
-    /// The look-ups of names that run at the same time. 8.
+    /// The look-ups of names for one principal that run at the same time. 4.
+    pub principal_lookups: usize,
+    /// The look-ups for all. 64.
     pub lookups: usize,
     /// The requests that run at the same time. Further ones wait. 64.
     pub concurrent: usize,
-    /// The time for the name, the connection and TLS. 5 seconds.
+    /// The time for the name, and again for the connection and TLS. 5 seconds.
     pub connect_timeout: Duration,
     /// The time for a request, until the head of its response is there. 30 seconds.
     pub total_timeout: Duration,
@@ -64,7 +69,8 @@ impl Default for OutboundSettings {
             allow_all: false,
             url_bytes: 2048,
             addresses: 32,
-            lookups: 8,
+            principal_lookups: 4,
+            lookups: 64,
             concurrent: 64,
             connect_timeout: Duration::from_secs(5),
             total_timeout: Duration::from_secs(30),
@@ -108,6 +114,7 @@ impl fmt::Debug for OutboundSettings {
             allow_all,
             url_bytes,
             addresses,
+            principal_lookups,
             lookups,
             concurrent,
             connect_timeout,
@@ -124,6 +131,7 @@ impl fmt::Debug for OutboundSettings {
             .field("allow_all", allow_all)
             .field("url_bytes", url_bytes)
             .field("addresses", addresses)
+            .field("principal_lookups", principal_lookups)
             .field("lookups", lookups)
             .field("concurrent", concurrent)
             .field("connect_timeout", connect_timeout)
@@ -172,7 +180,8 @@ pub struct OutboundClient {
 
 struct Inner {
     settings: OutboundSettings,
-    resolver: Box<dyn Resolver>,
+    resolver: Arc<dyn Resolver>,
+    lookups: Lookups,
     requests: Semaphore,
     #[cfg(feature = "tls")]
     tls: std::sync::OnceLock<Arc<tokio_rustls::rustls::ClientConfig>>,
@@ -194,8 +203,7 @@ impl OutboundClient {
     /// Creates a client that resolves names as the system does.
     #[must_use]
     pub fn new(settings: OutboundSettings) -> Self {
-        let resolver = SystemResolver::new(settings.lookups);
-        OutboundClient::with_resolver(settings, resolver)
+        OutboundClient::with_resolver(settings, SystemResolver)
     }
 
     /// Creates a client with a resolver of its own.
@@ -203,8 +211,9 @@ impl OutboundClient {
     pub fn with_resolver(settings: OutboundSettings, resolver: impl Resolver) -> Self {
         let requests = Semaphore::new(settings.concurrent.clamp(1, Semaphore::MAX_PERMITS));
         let inner = Inner {
+            lookups: Lookups::new(settings.principal_lookups, settings.lookups),
             settings,
-            resolver: Box::new(resolver),
+            resolver: Arc::new(resolver),
             requests,
             #[cfg(feature = "tls")]
             tls: std::sync::OnceLock::new(),
@@ -227,7 +236,7 @@ impl OutboundClient {
         self.inner.settings.check(url)
     }
 
-    /// Sends a POST and returns the status of the response, whatever it is.
+    /// Sends a POST for a principal and returns the status of the response, whatever it is.
     ///
     /// Cancel safe in the sense that a dropped request closes its connection. The server may have received it.
     ///
@@ -236,6 +245,7 @@ impl OutboundClient {
     /// [`OutboundError`] if the address is refused or there is no response.
     pub async fn post(
         &self,
+        principal: &str,
         url: &str,
         headers: HeaderMap,
         body: Bytes,
@@ -246,7 +256,8 @@ impl OutboundClient {
         let _permit = self.inner.requests.acquire().await.ok();
         // The connection ends with this set.
         let mut connections = JoinSet::new();
-        let response = self.send(&url, request(Method::POST, &url, headers, body)?, &mut connections).await?;
+        let response =
+            self.send(principal, &url, request(Method::POST, &url, headers, body)?, &mut connections).await?;
         let answered = OutboundResponse::of(&response);
         let drained = drain(response.into_body(), settings.response_body_bytes);
         // Without this a server that writes its response would see a broken connection.
@@ -290,7 +301,7 @@ impl OutboundClient {
         let _permit = self.inner.requests.acquire().await.ok();
         let mut connections = JoinSet::new();
         let request = request(method, &url, headers, body)?;
-        let response = self.send(&url, request, &mut connections).await?;
+        let response = self.send(CONFIGURED, &url, request, &mut connections).await?;
         let answered = OutboundResponse::of(&response);
         let body = http_body_util::Limited::new(response.into_body(), max_bytes).collect();
         let Ok(body) = timeout(settings.total_timeout, body).await else {
@@ -310,12 +321,13 @@ impl OutboundClient {
     /// Sends a request, and waits for the head of its response.
     async fn send(
         &self,
+        principal: &str,
         url: &OutboundUrl,
         request: Request<Full<Bytes>>,
         connections: &mut JoinSet<()>,
     ) -> Result<Response<Incoming>, OutboundError> {
         let limit = self.inner.settings.total_timeout;
-        let exchange = self.exchange(url, request, connections);
+        let exchange = self.exchange(principal, url, request, connections);
         timeout(limit, exchange).await.unwrap_or_else(|_| {
             Err(OutboundError::Timeout { url: url.to_string(), limit, setting: "total_timeout" })
         })
@@ -323,15 +335,18 @@ impl OutboundClient {
 
     async fn exchange(
         &self,
+        principal: &str,
         url: &OutboundUrl,
         request: Request<Full<Bytes>>,
         connections: &mut JoinSet<()>,
     ) -> Result<Response<Incoming>, OutboundError> {
         let settings = &self.inner.settings;
-        let Ok(stream) = timeout(settings.connect_timeout, self.open(url)).await else {
+        let too_late = |_| {
             let (url, limit) = (url.to_string(), settings.connect_timeout);
-            return Err(OutboundError::Timeout { url, limit, setting: "connect_timeout" });
+            OutboundError::Timeout { url, limit, setting: "connect_timeout" }
         };
+        let addresses = self.addresses(principal, url, too_late).await?;
+        let stream = timeout(settings.connect_timeout, self.open(url, &addresses)).await.map_err(too_late)?;
         let head = settings.response_head_bytes.max(LEAST_HEAD);
         let failed = |error: hyper::Error| {
             let url = url.to_string();
@@ -350,9 +365,12 @@ impl OutboundClient {
     }
 
     /// Opens a connection to one of the checked addresses.
-    async fn open(&self, url: &OutboundUrl) -> Result<Pin<Box<dyn Socket>>, OutboundError> {
+    async fn open(
+        &self,
+        url: &OutboundUrl,
+        addresses: &[IpAddr],
+    ) -> Result<Pin<Box<dyn Socket>>, OutboundError> {
         let start = Instant::now();
-        let addresses = self.addresses(url).await?;
         let mut failure = io::Error::from(io::ErrorKind::TimedOut);
         for (tried, address) in addresses.iter().enumerate() {
             // An address that does not answer leaves time for those behind it.
@@ -371,14 +389,30 @@ impl OutboundClient {
         Err(OutboundError::Connect { url: url.to_string(), error: failure })
     }
 
-    async fn addresses(&self, url: &OutboundUrl) -> Result<Vec<IpAddr>, OutboundError> {
+    /// Returns the checked addresses of a host. The time begins when the principal has a place for its look-up.
+    async fn addresses(
+        &self,
+        principal: &str,
+        url: &OutboundUrl,
+        too_late: impl FnOnce(Elapsed) -> OutboundError,
+    ) -> Result<Vec<IpAddr>, OutboundError> {
         let name = match &url.host {
             // `check` has seen it.
             OutboundHost::Address(address) => return Ok(vec![*address]),
             OutboundHost::Name(name) => name,
         };
         let unknown = |error| OutboundError::Resolve { url: url.to_string(), error };
-        let found = self.inner.resolver.resolve(name).await.map_err(|error| unknown(Some(error)))?;
+        let place = self.inner.lookups.place(principal).await;
+        let (resolver, name) = (self.inner.resolver.clone(), name.clone());
+        // A look-up goes on until the resolver gives up, also if nobody waits for it any more.
+        let lookup = tokio::spawn(async move {
+            let found = resolver.resolve(&name).await;
+            drop(place);
+            found
+        });
+        let found = timeout(self.inner.settings.connect_timeout, lookup).await.map_err(too_late)?;
+        let found = found.map_err(io::Error::other).and_then(|found| found);
+        let found = found.map_err(|error| unknown(Some(error)))?;
         if found.is_empty() {
             return Err(unknown(None));
         }

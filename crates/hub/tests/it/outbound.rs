@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use crate::receiver::{PlayedResolver, Receiver, accept, loopback_client, loopback_settings, raw_server};
 
 async fn post(client: &OutboundClient, url: &str) -> Result<OutboundResponse, OutboundError> {
-    in_time(client.post(url, HeaderMap::new(), Bytes::from_static(b"{}"))).await
+    in_time(client.post("alice", url, HeaderMap::new(), Bytes::from_static(b"{}"))).await
 }
 
 fn refused(result: Result<OutboundResponse, OutboundError>) -> RefusedAddress {
@@ -203,7 +203,7 @@ async fn headers_and_body_are_sent_and_host_is_ours() {
     headers.insert("connection", "upgrade".parse().expect("a value"));
     let body = Bytes::from_static(b"{\"a\":1}");
     let (client, url) = (loopback_client(), receiver.url("/a?b=c"));
-    let response = in_time(client.post(&url, headers, body.clone())).await.expect("a response");
+    let response = in_time(client.post("alice", &url, headers, body.clone())).await.expect("a response");
     assert_eq!((response.status.as_u16(), response.retry_after.as_deref()), (503, Some("7")));
     assert!(!format!("{response:?}").contains("secret"));
     let received = receiver.received().remove(0);
@@ -242,6 +242,39 @@ async fn a_name_server_without_an_answer_ends_at_the_time_limit() {
     let client = OutboundClient::with_resolver(loopback_settings(), SilentResolver);
     let error = post(&client, "http://a.example/").await.expect_err("no address");
     assert!(matches!(error, OutboundError::Timeout { setting: "connect_timeout", .. }), "{error}");
+}
+
+/// Names whose name server does not answer, and others of this machine.
+struct SlowNames;
+
+impl Resolver for SlowNames {
+    fn resolve<'a>(&'a self, name: &'a str) -> ResolveFuture<'a> {
+        Box::pin(async move {
+            match name.starts_with("slow") {
+                true => std::future::pending().await,
+                false => Ok(vec![[127, 0, 0, 1].into()]),
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn slow_names_of_a_principal_delay_nobody_else() {
+    let receiver = Receiver::start(accept).await;
+    let client = OutboundClient::with_resolver(loopback_settings(), SlowNames);
+    let mut slow = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        let client = client.clone();
+        slow.spawn(async move {
+            let url = format!("http://slow{number}.example/");
+            client.post("mallory", &url, HeaderMap::new(), Bytes::new()).await
+        });
+    }
+    // All of them wait, for the name or for a place.
+    tokio::task::yield_now().await;
+    let url = format!("http://a.example:{}/", receiver.address.port());
+    assert_eq!(post(&client, &url).await.expect("a response").status, 204);
+    assert!(slow.try_join_next().is_none());
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ impl PlayedPost {
 }
 
 impl OutboundPost for PlayedPost {
-    fn post<'a>(&'a self, url: &'a str, headers: HeaderMap, body: Bytes) -> PostFuture<'a> {
+    fn post<'a>(&'a self, _: &'a str, url: &'a str, headers: HeaderMap, body: Bytes) -> PostFuture<'a> {
         Box::pin(async move {
             for name in [url, "all"] {
                 let now = {

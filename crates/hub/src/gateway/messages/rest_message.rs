@@ -55,6 +55,9 @@ pub(super) async fn answer(
         }
         sleep_until(until.min(Instant::now() + pause)).await;
         pause = pause.saturating_mul(2).min(LONGEST_POLL);
+        if is_gone(gateway, message).await {
+            return Err(AnswerFailure::Gone);
+        }
         match agent.get(&path).await {
             Ok(found) => answer = found,
             // It can have an answer later.
@@ -64,6 +67,16 @@ pub(super) async fn answer(
             }
             Err(fault) => return Err(fault.into()),
         }
+    }
+}
+
+/// Returns true if a message was erased, or belongs to another attempt now.
+async fn is_gone(gateway: &GatewayShared, message: &StoredMessage) -> bool {
+    let (key, attempts) = (message.key(), message.attempts);
+    match gateway.in_store(move |store| store.message(&key)).await {
+        Ok(found) => found.is_none_or(|found| found.attempts != attempts),
+        // The log of the server has the reason.
+        Err(_) => false,
     }
 }
 

@@ -477,6 +477,31 @@ async fn a_running_task_that_is_erased_is_cancelled_at_its_agent() {
     near.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_erased_message_leaves_its_place_at_its_agent() {
+    let server = Receiver::start(|_, _| json!({"status": "processing"}).to_string().into_response()).await;
+    let near = RestWorld::start(&behind(server.address, "max_messages = 1")).await;
+    until_status(&near, "writer", "online").await;
+    let send = async |key: &str, from: &str, id: &str| {
+        let message = json!({"from": from, "messageId": id, "message": {"type": "query", "content": "c"}});
+        near.post(key, "/agents/writer/messages", &message).await.expect(202);
+    };
+    let asked = |id: &str| {
+        let (path, calls) = (format!("/messages/{id}."), server.received());
+        calls.iter().filter(|call| call.path.contains(&path)).count()
+    };
+    send(ALICE, "alice", "m1").await;
+    until(async || Some(()).filter(|()| asked("m1") > 0)).await;
+    send(BOB, "bob", "m2").await;
+    near.delete(ALICE, "/principals/alice/data").await.expect(200);
+    until(async || Some(()).filter(|()| asked("m2") > 1)).await;
+    let of_erased = asked("m1");
+    let of_other = asked("m2");
+    until(async || Some(()).filter(|()| asked("m2") > of_other)).await;
+    assert_eq!(asked("m1"), of_erased);
+    near.stop().await;
+}
+
 /// Answers as an agent whose tasks and messages begin with the name of what happens to them.
 fn play(posts: &Mutex<Vec<String>>, call: &Received) -> Response {
     let refusal = |code: &str| json!({"code": code, "message": "m", "retryable": false}).to_string();
