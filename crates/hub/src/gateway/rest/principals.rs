@@ -6,7 +6,9 @@ use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
-use duologue_store::{ExportPosition, LogRecord};
+use duologue_store::{
+    AgentQuery, ExportPosition, LogRecord, RegisteredAgent, RegistrySource, RegistryStatus,
+};
 use duologue_transcript::{RecordedLine, Redaction, Redactor, Side};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
@@ -204,16 +206,28 @@ async fn next(follower: &mut LogFollower) -> Result<Option<Vec<LogRecord>>, Erro
     }
 }
 
-/// Removes the records of a principal: its agents with their inboxes, its messages, its tasks and its sessions.
+/// Removes the records of a principal: its agents with their inboxes, its messages, its tasks and its sessions. The tasks of
+/// others at its agents fail with `agent_removed`.
 #[utoipa::path(
     delete, path = "/principals/{principalId}/data", tag = "principals", params(PrincipalTarget),
-    responses((status = 200, body = RestErased, description = "The records were removed.")),
+    responses(
+        (status = 200, body = RestErased, description = "The records were removed."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "An agent of the principal is attached."),
+    ),
 )]
 pub(crate) async fn erase_data(
     caller: RestCaller,
     PathOf(PrincipalTarget { principal_id }): PathOf<PrincipalTarget>,
 ) -> Result<RestReply, Refusal> {
     require_data(&caller, &principal_id).await?;
+    let mut attached = AgentQuery::default();
+    (attached.owner, attached.source) = (Some(principal_id.clone()), Some(RegistrySource::Attached));
+    (attached.status, attached.limit) = (Some(RegistryStatus::Online), 1);
+    let attached = caller.gateway().in_store(move |store| store.agents(&attached)).await?.items;
+    if let Some(RegisteredAgent { id, .. }) = attached.first() {
+        let why = format!("the agent {id:?} of the principal is attached; end its program first");
+        return Err(Refusal::new(RefusalCode::Conflict, why));
+    }
     // It goes on if the client leaves.
     let erasing = tokio::spawn(async move {
         let erased = erase(caller.gateway(), &principal_id).await;

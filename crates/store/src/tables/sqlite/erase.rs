@@ -39,14 +39,17 @@ const DATA: [(&str, &str); 7] = [
 
 pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<ChangeOutcome> {
     let mut count = 0;
-    let text = "SELECT DISTINCT agent FROM messages WHERE principal = ?1 AND state = 0";
-    let inboxes: Vec<String> = {
-        let mut statement = change.prepare(text)?;
-        let rows = statement.query_map([principal], |row| row.get(0))?;
-        rows.collect::<rusqlite::Result<_>>()?
-    };
+    let inboxes = agents_of(
+        change,
+        "SELECT DISTINCT agent FROM messages WHERE principal = ?1 AND state = 0",
+        principal,
+    )?;
     // The workers of its tasks end them at their agents.
     tasks::wake_all(change, principal)?;
+    // Other principals have tasks at its agents.
+    for agent in agents_of(change, concat!("SELECT id FROM agents WHERE ", own_agents!()), principal)? {
+        tasks::end_of_agent(change, &agent)?;
+    }
     for (table, condition) in DATA {
         let removed =
             change.prepare(&format!("DELETE FROM {table} WHERE {condition}"))?.execute([principal])?;
@@ -65,6 +68,12 @@ pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<
     change.wake(StoreTopic::Registry);
     change.wake(StoreTopic::Outbox);
     Ok(ChangeOutcome::Count(count))
+}
+
+fn agents_of(change: &OpenChange<'_>, text: &str, principal: &str) -> ChangeStep<Vec<String>> {
+    let mut statement = change.prepare(text)?;
+    let rows = statement.query_map([principal], |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 pub(super) fn end(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<ChangeOutcome> {

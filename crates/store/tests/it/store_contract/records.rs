@@ -21,6 +21,7 @@ on_each_store!(
     principals_are_found_by_their_key,
     the_work_of_principals_that_are_not_kept_ends,
     the_data_of_a_principal_is_exported_and_erased,
+    the_tasks_of_others_at_erased_agents_fail,
     a_page_of_an_export_ends_before_a_mib,
     what_has_ended_is_purged,
     statistics_count_what_is_there,
@@ -279,6 +280,18 @@ fn the_data_of_a_principal_is_exported_and_erased(store: &dyn Store) {
     let claim = super::claim_at(1, 9);
     let next = store.claim_messages("bob-agent", &claim).expect("claimed").entries;
     assert_eq!(super::ids(&next), ["bob-0"]);
+}
+
+fn the_tasks_of_others_at_erased_agents_fail(store: &dyn Store) {
+    add_data(store, "alice", AGENT);
+    let mut work = task("t");
+    (work.key.agent, work.key.owner) = ("alice-agent".into(), "bob".into());
+    let key = work.key.clone();
+    change(store, StoreChange::CreateTask(work));
+    change(store, StoreChange::ErasePrincipal { principal: "alice".into() });
+    let task = store.task(&key).expect("the store").expect("the task");
+    let code = task.error.map(|error| error.code);
+    assert_eq!((task.state, code.as_deref()), (TaskState::Failed, Some(TaskFailure::AGENT_REMOVED)));
 }
 
 fn a_page_of_an_export_ends_before_a_mib(store: &dyn Store) {
