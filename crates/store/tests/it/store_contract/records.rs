@@ -6,7 +6,7 @@ use duologue_schema::envelope::TaskState;
 use duologue_store::{
     AgentQuery, ChangeOutcome, Error, ExportPosition, MessageQuery, MessageSender, MessageState, NewQuestion,
     OutboxQuery, OutboxState, QuestionQuery, RegisteredAgent, RegistrySource, RegistryStatus, SeenId,
-    SeenKey, Store, StoreChange, StoredPrincipal, StoredTaskKey, TaskQuery,
+    SeenKey, Store, StoreChange, StoredPrincipal, StoredTaskKey, TaskFailure, TaskQuery,
 };
 
 use super::{
