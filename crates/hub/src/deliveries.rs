@@ -35,13 +35,12 @@ pub struct DeliverySettings {
     pub age: Duration,
     /// The longest `Retry-After` that is honoured, 1 hour. A longer one counts as this.
     pub retry_after: Duration,
-    /// The posts that run at the same time, 64.
+    /// The posts that run at the same time, 64. One principal has at most as many of these places as it leaves to others: 32 if
+    /// it is alone. So its slow receivers do not delay the posts of others.
     pub concurrent: usize,
     /// The posts to one host and port that run at the same time, 8.
     pub per_host: usize,
-    /// The posts for one principal that run at the same time, 32. It keeps the slow receivers of one from delaying others.
-    pub per_principal: usize,
-    /// The posts that wait in memory for one of these places, 1,024. Then no more are taken from the store.
+    /// The posts that wait in memory for a place, 1,024. Then no more are taken from the store.
     pub waiting: usize,
     /// The same for one principal, 64. Further ones return to the store for a random pause, as after an attempt.
     pub waiting_per_principal: usize,
@@ -61,7 +60,6 @@ impl Default for DeliverySettings {
             retry_after: Duration::from_secs(60 * 60),
             concurrent: 64,
             per_host: 8,
-            per_principal: 32,
             waiting: 1024,
             waiting_per_principal: 64,
             lease: Duration::from_secs(5 * 60),

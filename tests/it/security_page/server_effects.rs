@@ -87,9 +87,11 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("DeliverySettings::attempts", "the callback is given up, and a stream of chunks ends"),
     ("DeliverySettings::age", "the same, from the eighth attempt on"),
     ("DeliverySettings::retry_after", "a longer `Retry-After` of a receiver counts as this"),
-    ("DeliverySettings::concurrent", "further posts wait"),
+    (
+        "DeliverySettings::concurrent",
+        "further posts wait; those of one principal above half of what the others leave",
+    ),
     ("DeliverySettings::per_host", "further posts to the host wait"),
-    ("DeliverySettings::per_principal", "further posts of the principal wait"),
     ("DeliverySettings::waiting", "no more posts are taken from the store"),
     (
         "DeliverySettings::waiting_per_principal",

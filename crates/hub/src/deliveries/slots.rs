@@ -37,12 +37,17 @@ impl DeliverySlots {
         settings.waiting.max(1).saturating_sub(self.waiting.len())
     }
 
+    /// Returns true if a post can have a place. A principal never has more than are free for others, so that several slow
+    /// ones do not take all.
+    fn may_take(&self, key: &SlotKey, settings: &DeliverySettings) -> bool {
+        let free = settings.concurrent.max(1).saturating_sub(self.running);
+        let own = count_of(&self.principals, &key.principal);
+        own < free && count_of(&self.hosts, &key.host) < settings.per_host.max(1)
+    }
+
     /// Takes a place if there is one.
     pub(crate) fn take(&mut self, key: &SlotKey, settings: &DeliverySettings) -> bool {
-        let of = |counts: &HashMap<String, usize>, name: &str| counts.get(name).copied().unwrap_or_default();
-        let is_free = self.running < settings.concurrent.max(1)
-            && of(&self.hosts, &key.host) < settings.per_host.max(1)
-            && of(&self.principals, &key.principal) < settings.per_principal.max(1);
+        let is_free = self.may_take(key, settings);
         if is_free {
             self.running += 1;
             *self.hosts.entry(key.host.clone()).or_default() += 1;
@@ -74,17 +79,39 @@ impl DeliverySlots {
         None
     }
 
-    /// Takes a place for the first waiting post that can have one.
+    /// Takes a place for a waiting post that can have one: the first one of the principal with the fewest that run.
     pub(crate) fn next(&mut self, settings: &DeliverySettings) -> Option<WaitingPost> {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        let found = waiting.iter().position(|post| self.take(&post.key, settings));
-        let next = found.and_then(|index| waiting.remove(index));
-        self.waiting = waiting;
-        next
+        let ready = self.waiting.iter().enumerate().filter(|(_, post)| self.may_take(&post.key, settings));
+        let first = ready.min_by_key(|(_, post)| count_of(&self.principals, &post.key.principal));
+        let next = first.map(|(index, _)| index).and_then(|index| self.waiting.remove(index))?;
+        self.take(&next.key, settings);
+        Some(next)
     }
 
     /// Removes all waiting posts.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = WaitingPost> {
         std::mem::take(&mut self.waiting).into_iter()
+    }
+}
+
+fn count_of(counts: &HashMap<String, usize>, name: &str) -> usize {
+    counts.get(name).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(principal: &str, number: usize) -> SlotKey {
+        SlotKey { host: format!("{principal}{number}.example"), principal: principal.to_owned() }
+    }
+
+    #[test]
+    fn slow_principals_leave_places_for_others() {
+        let (mut slots, settings) = (DeliverySlots::default(), DeliverySettings::default());
+        let mut fill =
+            |principal: &str| (0..100).filter(|it| slots.take(&key(principal, *it), &settings)).count();
+        assert_eq!(["a", "b", "c", "d", "e"].map(&mut fill), [32, 16, 8, 4, 2]);
+        assert_eq!(["f", "g", "h"].map(fill), [1, 1, 0]);
     }
 }

@@ -397,7 +397,7 @@ async fn a_slow_receiver_delays_neither_other_hosts_nor_other_principals() {
         Played::status(200).after(if is_slow { Duration::from_secs(5) } else { MS })
     });
     let mut settings = DeliverySettings::default();
-    (settings.concurrent, settings.per_principal, settings.per_host) = (8, 6, 3);
+    (settings.concurrent, settings.per_host) = (8, 3);
     (settings.waiting, settings.waiting_per_principal) = (100, 10);
     let start = Instant::now();
     let running = outbox.run(post.clone(), settings);
@@ -429,7 +429,8 @@ async fn a_stop_waits_for_a_response_and_returns_the_rest() {
         Played::status(200).after(Duration::from_secs(after))
     });
     let mut settings = DeliverySettings::default();
-    settings.concurrent = 2;
+    // Half of the places is for other principals.
+    settings.concurrent = 4;
     let running = outbox.run(post.clone(), settings.clone());
     in_time(async {
         while post.attempts().len() < 2 {
