@@ -81,9 +81,10 @@ pub(crate) struct SessionTask {
     /// The id of the session at the agent.
     agent_session: String,
     /// The params of `session/new`, with which the session is restored. As text they take the least memory.
-    params: Box<RawValue>,
-    /// The params with which clients have opened the session. They count when the client needs a new process.
-    given: HashMap<ClientKey, Box<RawValue>>,
+    params: Arc<RawValue>,
+    /// The params with which clients have created or opened the session. They count when a prompt of the client needs a new
+    /// process.
+    given: HashMap<ClientKey, Arc<RawValue>>,
     /// The messages of an agent that begins the session anew, until its id is known.
     early: EarlyLines,
     /// A message of a client that waits for the end of an agent that has exited. The next one receives it.
@@ -172,7 +173,7 @@ impl SessionTask {
             agent,
             calls: ProcessCalls::new(hub.calls()),
             agent_session,
-            params,
+            params: params.into(),
             given: HashMap::new(),
             early: EarlyLines::default(),
             held: None,
@@ -445,7 +446,11 @@ impl SessionTask {
                     ClientRole::Relay => _ = self.relays.insert(client.clone()),
                 }
                 let known = self.given.get(&client).unwrap_or(&self.params);
-                if let Some(params) = params.and_then(|given| with_members(known, given)) {
+                let params = match params {
+                    Some(given) => with_members(known, given).map(Arc::from),
+                    None => Some(known.clone()),
+                };
+                if let Some(params) = params {
                     self.given.insert(client.clone(), params);
                 }
                 let position = self.owner.end();

@@ -54,7 +54,8 @@ pub(crate) struct AttachingClient {
 pub(crate) enum SessionCommand {
     Attach {
         from: AttachingClient,
-        /// The params of the client, with which the agent is started again from now on. Absent members stay.
+        /// The params of the client, with which its prompts start the agent again. Absent members stay. Without params they are
+        /// those of the session, which the client has created.
         params: Option<Value>,
         /// The reader of the earlier attachment, which ends where the new one begins. True if the frames before that are
         /// replayed.

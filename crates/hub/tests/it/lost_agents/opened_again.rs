@@ -139,24 +139,22 @@ async fn the_client_that_needs_the_next_process_decides_its_folder_and_servers()
             params
         };
         let mut number = 1;
-        // The client that opens the session first, and the one that needs the process.
+        // The request of the viewer that opens the session first, and the client that needs the process.
         for (viewer_opens, viewer_prompts, expected) in [
             (Some("session/load"), false, &own),
             (Some("session/resume"), false, &own),
             (None, true, &other),
-            // A client that has opened the session with its own folder takes that back.
+            // The client that has created the session takes its folder back, and opens nothing for it.
             (None, false, &own),
             (Some("session/load"), false, &own),
             (None, true, &other),
+            (None, false, &own),
         ] {
             number += 10;
             let row = format!("viewer opens: {viewer_opens:?}, prompts: {viewer_prompts}");
             end_agent(&mut creator, number, id).await;
             if let Some(method) = viewer_opens {
                 let opened = viewer.request(number, method, open(&other)).await;
-                assert!(opened["result"].is_object(), "{row}: {opened}");
-            } else if !viewer_prompts {
-                let opened = creator.request(number + 1, "session/resume", open(&own)).await;
                 assert!(opened["result"].is_object(), "{row}: {opened}");
             }
             let prompter = if viewer_prompts { &mut viewer } else { &mut creator };
@@ -177,7 +175,11 @@ const DEAF: &str = r#"
         case "$line" in
             *'"initialize"'*) result='{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}';;
             *session/new*|*session/load*) echo "$$" >> processes; result='{"sessionId":"s"}';;
-            *session/cancel*|*'"hang"'*) continue;;
+            *session/cancel*) continue;;
+            *'"hang"'*)
+                chunk='{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hangs"}}'
+                echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":'$chunk'}}'
+                continue;;
             *session/prompt*) result='{"stopReason":"end_turn"}';;
         esac
         echo '{"jsonrpc":"2.0","id":'$id',"result":'$result'}'
@@ -196,36 +198,59 @@ async fn an_agent_that_ignores_a_cancellation_is_ended_behind_each_transport() {
     for transport in [RemoteTransport::WebSocket, RemoteTransport::Events] {
         in_time(async {
             let data = tempfile::tempdir().unwrap();
-            let mut settings = script(data.path(), DEAF);
-            settings.owner.cancel_grace = Duration::ZERO;
-            let hub = Hub::open(settings).unwrap();
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let url = format!("http://{}/acp", listener.local_addr().unwrap());
-            let mut server = ServerOptions::default();
-            server.token = Some("token".into());
-            let served = hub.clone();
-            tokio::spawn(async move { served.serve_http(listener, server, std::future::pending()).await });
-            let mut options = ConnectOptions::default();
-            (options.transport, options.bearer_token) = (transport, Some("token".into()));
-            let mut client = RawClient::over(connect(&url, options).await.unwrap().0);
-            client.initialize().await;
-            let new = client.request(1, "session/new", new_session()).await;
-            let id = &new["result"]["sessionId"];
-            // The second process has restored the session.
-            for (number, processes) in [(10, 2), (20, 3)] {
-                client.send(number, "session/prompt", text_prompt(id, "hang")).await;
-                let cancel =
-                    json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": id}});
-                client.send_line(&cancel.to_string()).await;
-                let ended = client.response(number).await;
-                assert_eq!(ended["result"]["stopReason"], "cancelled", "{transport:?}: {ended}");
-                let next = client.request(number + 1, "session/prompt", text_prompt(id, "hello")).await;
-                assert_eq!(next["result"]["stopReason"], "end_turn", "{transport:?}: {next}");
-                let started = std::fs::read_to_string(data.path().join("processes")).unwrap();
-                let started: std::collections::BTreeSet<&str> = started.lines().collect();
-                assert_eq!(started.len(), processes, "{transport:?}");
+            let settings = || {
+                let mut settings = script(data.path(), DEAF);
+                settings.owner.cancel_grace = Duration::ZERO;
+                settings
+            };
+            let (mut id, mut number, mut processes) = (Value::Null, 0, 0);
+            for life in ["first", "second"] {
+                let hub = open_when_free(settings).await;
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let url = format!("http://{}/acp", listener.local_addr().unwrap());
+                let mut server = ServerOptions::default();
+                server.token = Some("token".into());
+                let (served, (stop, stopped)) = (hub.clone(), tokio::sync::oneshot::channel::<()>());
+                let serving = tokio::spawn(async move {
+                    served.serve_http(listener, server, async { _ = stopped.await }).await
+                });
+                let mut options = ConnectOptions::default();
+                (options.transport, options.bearer_token) = (transport, Some("token".into()));
+                let mut client = RawClient::over(connect(&url, options).await.unwrap().0);
+                client.initialize().await;
+                if id.is_null() {
+                    let new = client.request(1, "session/new", new_session()).await;
+                    id = new["result"]["sessionId"].clone();
+                } else {
+                    let mut load = new_session();
+                    load["sessionId"] = id.clone();
+                    assert!(client.request(1, "session/load", load).await["result"].is_object());
+                }
+                // The first process of a life, which the first prompt starts in the second one.
+                processes += 1;
+                // The second process of a life has restored the session.
+                for _ in 0..2 {
+                    number += 10;
+                    client.send(number, "session/prompt", text_prompt(&id, "hang")).await;
+                    // The agent has it.
+                    while agent_text(&client.next().await) != "hangs" {}
+                    let cancel =
+                        json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": id}});
+                    client.send_line(&cancel.to_string()).await;
+                    let ended = client.response(number).await;
+                    let row = format!("{transport:?}, {life} life");
+                    assert_eq!(ended["result"]["stopReason"], "cancelled", "{row}: {ended}");
+                    let next = client.request(number + 1, "session/prompt", text_prompt(&id, "hello")).await;
+                    assert_eq!(next["result"]["stopReason"], "end_turn", "{row}: {next}");
+                    processes += 1;
+                    let started = std::fs::read_to_string(data.path().join("processes")).unwrap();
+                    let started: std::collections::BTreeSet<&str> = started.lines().collect();
+                    assert_eq!(started.len(), processes, "{row}");
+                }
+                hub.shut_down().await;
+                drop((client, hub, stop));
+                serving.await.unwrap().unwrap();
             }
-            hub.shut_down().await;
         })
         .await;
     }
