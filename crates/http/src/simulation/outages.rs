@@ -1,9 +1,15 @@
-//! Outages before and after the answer to `initialize`. The runtime of `play` has a paused clock (`start_paused`).
+//! Outages before and after the answer to `initialize`, and slow links. The runtime of `play` has a paused clock
+//! (`start_paused`).
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::UPGRADE;
+use axum::middleware::{Next, from_fn};
+use axum::response::IntoResponse as _;
 use tokio::io::{AsyncReadExt as _, DuplexStream, copy, duplex, split};
 use tokio::task::AbortHandle;
 
@@ -16,6 +22,11 @@ use crate::client::dial::{ByteStream, StreamDialer};
 const TRANSPORTS: [RemoteTransport; 3] =
     [RemoteTransport::WebSocket, RemoteTransport::Events, RemoteTransport::Auto];
 
+/// The transports, and `Auto` once more with a server that refuses WebSockets.
+fn with_fallback() -> impl Iterator<Item = (RemoteTransport, bool)> {
+    TRANSPORTS.map(|transport| (transport, true)).into_iter().chain([(RemoteTransport::Auto, false)])
+}
+
 /// The connections between a client and a server.
 struct Network {
     listener: mpsc::UnboundedSender<DuplexStream>,
@@ -26,6 +37,10 @@ struct Network {
     dials: AtomicU64,
     /// True if connections are neither refused nor opened.
     is_silent: AtomicBool,
+    /// True if a connection passes one byte in a millisecond, in each direction.
+    is_slow: AtomicBool,
+    /// False if the server refuses WebSockets, so that the transport `Auto` uses server-sent events.
+    has_sockets: Arc<AtomicBool>,
 }
 
 impl Network {
@@ -38,13 +53,13 @@ impl Network {
             return Err(Error::Unreachable { address: "simulated".into(), error });
         }
         let cut = self.cuts.lock_unpoisoned().pop_front().unwrap_or(u64::MAX);
+        let is_slow = self.is_slow.load(Relaxed);
         let relaying = tokio::spawn(async move {
-            let (mut near_read, mut near_write) = split(near);
-            let (far_read, mut far_write) = split(far);
-            let mut far_read = far_read.take(cut);
+            let (near_read, near_write) = split(near);
+            let (far_read, far_write) = split(far);
             tokio::select! {
-                _ = copy(&mut far_read, &mut near_write) => {}
-                _ = copy(&mut near_read, &mut far_write) => {}
+                () = pass(far_read.take(cut), near_write, is_slow) => {}
+                () = pass(near_read, far_write, is_slow) => {}
             }
         });
         self.open.lock_unpoisoned().push(relaying.abort_handle());
@@ -55,6 +70,18 @@ impl Network {
     fn fail_for(&self, time: Duration) {
         *self.refused_until.lock_unpoisoned() = Instant::now() + time;
         self.open.lock_unpoisoned().drain(..).for_each(|connection| connection.abort());
+    }
+}
+
+/// Passes the bytes of one direction.
+async fn pass(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, is_slow: bool) {
+    if !is_slow {
+        _ = copy(&mut from, &mut to).await;
+        return;
+    }
+    let mut byte = [0];
+    while from.read_exact(&mut byte).await.is_ok() && to.write_all(&byte).await.is_ok() {
+        sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -77,15 +104,27 @@ fn network_of<W: Future<Output = ()> + Send + 'static>(
             let mut lines = BufReader::new(reader).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let request: Value = serde_json::from_str(&line).expect("a message");
-                methods.lock_unpoisoned().push(request["method"].as_str().expect("a method").to_owned());
+                let method = request["method"].as_str().expect("a method");
+                methods.lock_unpoisoned().push(method.to_owned());
                 wait().await;
-                let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": {"protocolVersion": 1}});
+                let result = match method {
+                    "session/new" => json!({"sessionId": "s"}),
+                    _ => json!({"protocolVersion": 1}),
+                };
+                let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
                 let _ = writer.write_all(format!("{answer}\n").as_bytes()).await;
             }
         }
     });
     let (ends, listener) = mpsc::unbounded_channel();
-    tokio::spawn(async move { axum::serve(WireListener(listener), crate::router(endpoint, server)).await });
+    let has_sockets = Arc::new(AtomicBool::new(true));
+    let allows_sockets = has_sockets.clone();
+    let without_sockets = from_fn(move |request: Request, next: Next| {
+        let is_refused = request.headers().contains_key(UPGRADE) && !allows_sockets.load(Relaxed);
+        async move { if is_refused { StatusCode::NOT_FOUND.into_response() } else { next.run(request).await } }
+    });
+    let router = crate::router(endpoint, server).layer(without_sockets);
+    tokio::spawn(async move { axum::serve(WireListener(listener), router).await });
     let network = Network {
         listener: ends,
         cuts: Mutex::default(),
@@ -93,6 +132,8 @@ fn network_of<W: Future<Output = ()> + Send + 'static>(
         refused_until: Mutex::new(Instant::now()),
         dials: AtomicU64::new(0),
         is_silent: AtomicBool::new(false),
+        is_slow: AtomicBool::new(false),
+        has_sockets,
     };
     (Arc::new(network), received)
 }
@@ -131,11 +172,12 @@ async fn write(writer: &mut Writer, text: &str) -> Result<(), String> {
 fn a_connection_that_is_lost_before_the_answer_to_initialize_begins_again() {
     const REQUESTS: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{}}\n\
                             {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"_m\",\"params\":{}}\n";
-    for (transport, cut) in
-        TRANSPORTS.into_iter().flat_map(|transport| (0..900).step_by(30).map(move |cut| (transport, cut)))
+    for ((transport, has_sockets), cut) in
+        with_fallback().flat_map(|transport| (0..900).step_by(30).map(move |cut| (transport, cut)))
     {
         let played = play(async {
             let (network, received) = network(ServerOptions::default());
+            network.has_sockets.store(has_sockets, Relaxed);
             network.cuts.lock_unpoisoned().extend([cut, 0, cut / 2]);
             let connected = connect(&network, over(transport)).await;
             let (transport, link) = connected.map_err(|error| error.to_string())?;
@@ -146,16 +188,49 @@ fn a_connection_that_is_lost_before_the_answer_to_initialize_begins_again() {
             let count = received.lock_unpoisoned().iter().filter(|method| *method == "_m").count();
             Ok((ids, count, link.connection_id().is_empty()))
         });
-        assert_eq!(played, Ok(([json!(0), json!(1)], 1, false)), "{transport:?} after {cut} bytes");
+        let row = format!("{transport:?}, sockets: {has_sockets}, after {cut} bytes");
+        assert_eq!(played, Ok(([json!(0), json!(1)], 1, false)), "{row}");
+    }
+}
+
+/// The library of WebSockets takes a response that comes in single bytes for an attack, so `Auto` goes on without them.
+#[test]
+fn a_byte_in_a_millisecond_is_no_lost_connection() {
+    const REQUESTS: [&str; 3] = [
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/new\",\"params\":{}}\n",
+        "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"session/prompt\",\"params\":{\"sessionId\":\"s\"}}\n",
+        "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"_m\",\"params\":{}}\n",
+    ];
+    for (transport, has_sockets) in
+        with_fallback().filter(|(transport, _)| *transport != RemoteTransport::WebSocket)
+    {
+        let played = play(async {
+            let (network, received) = network(ServerOptions::default());
+            network.has_sockets.store(has_sockets, Relaxed);
+            network.is_slow.store(true, Relaxed);
+            let connected = connect(&network, over(transport)).await;
+            let (transport, link) = connected.map_err(|error| error.to_string())?;
+            let (mut reader, mut writer) = initialized(transport).await?;
+            let mut ids = Vec::new();
+            for request in REQUESTS {
+                write(&mut writer, request).await?;
+                ids.push(id_of_next(&mut reader).await?);
+            }
+            Ok((ids, received.lock_unpoisoned().clone(), link.resumes()))
+        });
+        let methods = ["initialize", "session/new", "session/prompt", "_m"].map(str::to_owned).to_vec();
+        let expected = Ok((vec![json!(1), json!(2), json!(3)], methods, 0));
+        assert_eq!(played, expected, "{transport:?}, sockets: {has_sockets}");
     }
 }
 
 #[test]
 fn attempts_to_resume_last_as_long_as_the_server_keeps_the_connection() {
-    for transport in TRANSPORTS {
+    for (transport, has_sockets) in with_fallback() {
         for (minutes, is_resumed) in [(9, true), (30, false)] {
             let played = play(async {
                 let (network, _) = network(ServerOptions::default());
+                network.has_sockets.store(has_sockets, Relaxed);
                 let connected = connect(&network, over(transport)).await;
                 let (transport, _link) = connected.map_err(|error| error.to_string())?;
                 let (mut reader, mut writer) = initialized(transport).await?;
