@@ -32,6 +32,7 @@ mod served_agents;
 mod served_children;
 mod served_logs;
 mod served_outages;
+mod served_restarts;
 mod show;
 mod terminal;
 mod validate;

@@ -1,7 +1,8 @@
-//! Scripted agents behind a server and `duologue connect`, over each transport: the beginning of a session, cancellations, and
-//! errors of a load.
+//! A scripted agent behind a server and `duologue connect`, over each transport: the beginning of a session, cancellations, ids
+//! of requests, and errors of a load.
 #![cfg(all(unix, feature = "serve"))]
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,13 +12,19 @@ use crate::process::DUOLOGUE;
 use crate::served::{RawClient, Server, prompt, text};
 
 /// An agent that sends an update directly behind its answer to `session/new`, and keeps a cancellation for the next turn. It
-/// does not end the turn of the prompt `hang`. Loads fail with the error in the file `refusal`. The file `input` has each
-/// message behind the number of the process.
+/// does not end the turn of the prompt `hang`, and that of `wait` when it is cancelled. The commands of a session, which it sends
+/// behind the answer that opens it, are named like the process. Loads fail with the error in the file `refusal`, and wait for a
+/// line in the pipe `gate`. The file `input` has each message behind the number of the process.
 const AGENT: &str = r#"
     cd "${0%/*}"
+    notify() {
+        printf '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"%s","update":%s}}' "$session" "$1"
+    }
     update() {
-        chunk='{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'$1'"}}'
-        printf '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"%s","update":%s}}' "$session" "$chunk"
+        notify '{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'$1'"}}'
+    }
+    commands() {
+        notify '{"sessionUpdate":"available_commands_update","availableCommands":[{"name":"'$$'","description":"d"}]}'
     }
     while IFS= read -r line; do
         printf '%s %s\n' "$$" "$line" >> input
@@ -29,9 +36,15 @@ const AGENT: &str = r#"
             *'"initialize"'*) outcome='"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}';;
             *session/new*)
                 count=$((count + 1)); session=$$-$count
-                outcome='"result":{"sessionId":"'$session'"}'; behind=$(update first);;
-            *session/load*) [ -e refusal ] && outcome='"error":'$(cat refusal);;
-            *session/cancel*) reason=cancelled; printf '%s\n' "$(update kept)"; continue;;
+                outcome='"result":{"sessionId":"'$session'"}'; behind=$(commands; echo; update first);;
+            *session/load*)
+                [ -p gate ] && read -r _ < gate
+                if [ -e refusal ]; then outcome='"error":'$(cat refusal); else behind=$(commands); fi;;
+            *session/cancel*)
+                reason=cancelled; printf '%s\n' "$(update kept)"
+                [ "$waiting" ] || continue
+                id=$waiting; waiting=; outcome='"result":{"stopReason":"cancelled"}'; reason=;;
+            *'"wait"'*) waiting=$id; printf '%s\n' "$(update waits)"; continue;;
             *'"hang"'*) printf '%s\n' "$(update hangs)"; continue;;
             *'"exit"'*) exit 3;;
             *session/prompt*) outcome='"result":{"stopReason":"'${reason:-end_turn}'"}'; reason=;;
@@ -42,7 +55,7 @@ const AGENT: &str = r#"
 "#;
 
 /// Starts a server at an address.
-fn start(address: &str, data: &Path, options: &[&str]) -> Server {
+pub(crate) fn start(address: &str, data: &Path, options: &[&str]) -> Server {
     let script = data.join("agent");
     std::fs::write(&script, AGENT).expect("a file");
     let mut command = Command::new(DUOLOGUE);
@@ -51,7 +64,7 @@ fn start(address: &str, data: &Path, options: &[&str]) -> Server {
 }
 
 /// Runs a test with a server and a client over each transport.
-fn over_each_transport(options: &[&str], test: impl Fn(&Path, Server, RawClient, &str) + Sync) {
+pub(crate) fn over_each_transport(options: &[&str], test: impl Fn(&Path, Server, RawClient, &str) + Sync) {
     std::thread::scope(|scope| {
         for transport in ["ws", "sse"] {
             let test = &test;
@@ -66,37 +79,37 @@ fn over_each_transport(options: &[&str], test: impl Fn(&Path, Server, RawClient,
 }
 
 /// Sends a prompt, which the agent ends. Returns the texts before the answer.
-fn ends_turn(client: &mut RawClient, params: &Value) -> String {
+pub(crate) fn ends_turn(client: &mut RawClient, params: &Value) -> String {
     let (ended, messages) = client.request_with("session/prompt", params);
     assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
     text(&messages)
 }
 
 /// Sends a prompt with which the agent ends.
-fn end_agent(client: &mut RawClient, session: &str) {
+pub(crate) fn end_agent(client: &mut RawClient, session: &str) {
     let ended = client.request("session/prompt", &prompt(session, "exit"));
     assert_eq!(ended["error"]["data"]["code"], "interrupted", "{ended}");
 }
 
-fn cancel(client: &mut RawClient, session: &str) {
+pub(crate) fn cancel(client: &mut RawClient, session: &str) {
     let params = json!({"sessionId": session});
     client.write(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params}));
 }
 
 /// Waits for a text of the agent.
-fn wait_for_text(client: &mut RawClient, expected: &str) {
+pub(crate) fn wait_for_text(client: &mut RawClient, expected: &str) {
     while text(&[client.next()]) != expected {}
 }
 
 /// Returns the messages to the agent, each behind the number of its process.
-fn input(data: &Path) -> Vec<(String, Value)> {
+pub(crate) fn input(data: &Path) -> Vec<(String, Value)> {
     let input = std::fs::read_to_string(data.join("input")).expect("it ran");
     let lines = input.lines().map(|line| line.split_once(' ').expect("a number"));
     lines.map(|(process, line)| (process.to_owned(), serde_json::from_str(line).expect("JSON"))).collect()
 }
 
 /// Replaces the error of loads. Without one they succeed.
-fn refuse_loads(data: &Path, error: Option<&Value>) {
+pub(crate) fn refuse_loads(data: &Path, error: Option<&Value>) {
     let file = data.join("refusal");
     match error {
         Some(error) => std::fs::write(file, error.to_string()).expect("a file"),
@@ -119,39 +132,6 @@ fn the_first_update_of_a_session_reaches_its_client() {
             let second = client.session();
             assert_eq!(ends_turn(&mut client, &prompt(&second, "hello")), "first", "{transport} {options:?}");
             assert_eq!(ends_turn(&mut client, &prompt(&first, "hello")), "", "{transport} {options:?}");
-        });
-    }
-}
-
-#[test]
-fn a_cancelled_turn_does_not_survive_its_server() {
-    for is_killed in [true, false] {
-        over_each_transport(&["--drain", "0"], |data, mut server, mut client, transport| {
-            let session = client.session();
-            let id = client.send("session/prompt", &prompt(&session, "hang"));
-            wait_for_text(&mut client, "hangs");
-            cancel(&mut client, &session);
-            // The agent has it, and goes on.
-            wait_for_text(&mut client, "kept");
-            if is_killed {
-                server.kill()
-            } else {
-                server.stop()
-            }
-            let address = server.url.split('/').nth(2).expect("an address").to_owned();
-            let _next = start(&address, data, &[]);
-            let answer = std::iter::repeat_with(|| client.next()).find(|message| message["id"] == id);
-            let answer = answer.expect("an answer");
-            assert_eq!(answer["error"]["data"]["code"], "interrupted", "{transport}, {is_killed}: {answer}");
-            ends_turn(&mut client, &prompt(&session, "hello"));
-            let input = input(data);
-            let (last, _) = input.last().expect("a message");
-            let methods: Vec<&Value> = input
-                .iter()
-                .filter(|(process, _)| process == last)
-                .map(|(_, line)| &line["method"])
-                .collect();
-            assert_eq!(methods, ["initialize", "session/load", "session/prompt"], "{transport}, {is_killed}");
         });
     }
 }
@@ -211,4 +191,82 @@ fn the_error_of_a_load_is_passed_on() {
         refuse_loads(data, None);
         ends_turn(&mut client, &prompt(&session, "hello"));
     });
+}
+
+#[test]
+fn a_cancellation_in_one_write_with_its_prompt_ends_the_turn() {
+    over_each_transport(&[], |data, _server, mut client, transport| {
+        let session = client.session();
+        for is_started_again in [false, true] {
+            if is_started_again {
+                end_agent(&mut client, &session);
+            }
+            let params = json!({"sessionId": session});
+            let cancel = json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params});
+            let turn = prompt(&session, "wait");
+            let turn = json!({"jsonrpc": "2.0", "id": 10, "method": "session/prompt", "params": turn});
+            let both = format!("{turn}\n{cancel}\n");
+            let input = client.input.as_mut().expect("it is open");
+            input.write_all(both.as_bytes()).expect("it reads");
+            let ended = std::iter::repeat_with(|| client.next()).find(|message| message["id"] == 10);
+            let ended = ended.expect("an answer");
+            assert_eq!(ended["result"]["stopReason"], "cancelled", "{transport}: {ended}");
+            ends_turn(&mut client, &prompt(&session, "hello"));
+        }
+        // The agent that was being started has not received the turn.
+        let input = input(data);
+        let waits = input.iter().filter(|(_, line)| line["params"]["prompt"][0]["text"] == "wait");
+        assert_eq!(waits.count(), 1, "{transport}");
+    });
+}
+
+/// A response is found by its id and its session, however often a client uses the id.
+#[test]
+fn an_id_can_be_used_again_for_another_request() {
+    for options in [&[][..], &["--shared"]] {
+        over_each_transport(options, |_, _server, mut client, transport| {
+            fn request(client: &mut RawClient, method: &str, params: &Value) -> (Value, Vec<Value>) {
+                client.requests = 0;
+                client.request_with(method, params)
+            }
+            let sessions = [(); 2].map(|()| {
+                let (new, _) = request(&mut client, "session/new", &json!({"cwd": "/tmp", "mcpServers": []}));
+                wait_for_text(&mut client, "first");
+                new["result"]["sessionId"].as_str().expect("an id").to_owned()
+            });
+            let row = format!("{transport} {options:?}");
+            for restarts in [false, true] {
+                for session in &sessions {
+                    if restarts {
+                        let (ended, _) = request(&mut client, "session/prompt", &prompt(session, "exit"));
+                        assert_eq!(ended["error"]["data"]["code"], "interrupted", "{row}: {ended}");
+                    }
+                    for _ in 0..2 {
+                        let (ended, messages) =
+                            request(&mut client, "session/prompt", &prompt(session, "hello"));
+                        assert_eq!(ended["result"]["stopReason"], "end_turn", "{row}: {ended}");
+                        assert_eq!(text(&messages), "", "{row}");
+                    }
+                    let (listed, _) = request(&mut client, "session/list", &json!({}));
+                    assert!(listed["result"]["sessions"].is_array(), "{row}: {listed}");
+                    // A second request has the id of one that runs.
+                    client.requests = 0;
+                    client.send("session/prompt", &prompt(session, "wait"));
+                    wait_for_text(&mut client, "waits");
+                    let (refused, _) = request(&mut client, "session/prompt", &prompt(session, "hello"));
+                    assert_eq!(refused["error"]["data"]["code"], "busy", "{row}: {refused}");
+                    cancel(&mut client, session);
+                    wait_for_text(&mut client, "kept");
+                    let ended = client.next();
+                    assert_eq!(
+                        (&ended["id"], &ended["result"]["stopReason"]),
+                        (&json!(1), &json!("cancelled"))
+                    );
+                }
+            }
+            client.requests = 1;
+            let (listed, messages) = client.request_with("session/list", &json!({}));
+            assert!(listed["result"].is_object() && messages.is_empty(), "{row}: {messages:?}");
+        });
+    }
 }
