@@ -5,6 +5,7 @@ mod car_purchase;
 #[path = "../it/cut_relay.rs"]
 mod cut_relay;
 mod gateway_kills;
+mod large_turn;
 #[path = "../it/process.rs"]
 #[allow(dead_code, reason = "the gate uses all of it")]
 mod process;
