@@ -17,19 +17,19 @@ use crate::dialogue::verify::{Verifier, VerifyOutcome};
 use crate::dialogue::verify_error::VerifyError;
 use crate::dialogue::{Key, KeyError, SignError, sign};
 
-const PRIVATE: [u8; 32] = [3; 32];
+pub(super) const PRIVATE: [u8; 32] = [3; 32];
 
-fn private(id: &str) -> Key {
+pub(super) fn private(id: &str) -> Key {
     Key::ed25519(id, BUYER, PRIVATE).unwrap()
 }
 
 /// The key that a recipient has.
-fn public(id: &str) -> Key {
+pub(super) fn public(id: &str) -> Key {
     Key::ed25519_public(id, BUYER, private(id).public_key().unwrap()).unwrap()
 }
 
 /// Signs any value with any header and a private key.
-fn forge_ed25519(message: &Value, header: &Value, private: &[u8; 32]) -> Json {
+pub(super) fn forge_ed25519(message: &Value, header: &Value, private: &[u8; 32]) -> Json {
     let header = URL_SAFE_NO_PAD.encode(header.to_string());
     let payload = URL_SAFE_NO_PAD.encode(canonical(&message.to_string()).unwrap());
     let bytes = ed25519::sign(private, format!("{header}.{payload}").as_bytes());
@@ -38,7 +38,7 @@ fn forge_ed25519(message: &Value, header: &Value, private: &[u8; 32]) -> Json {
     message.into()
 }
 
-fn header(alg: &str, kid: &str) -> Value {
+pub(super) fn header(alg: &str, kid: &str) -> Value {
     json!({ "alg": alg, "kid": kid, "typ": "dialogue" })
 }
 

@@ -1,6 +1,7 @@
-//! Random schedules of dialogues, altered messages, and the checks of the verifier.
+//! Random schedules of dialogues, altered messages, lies, and the checks of the verifier.
 
 mod algorithms;
+mod lies;
 mod schedules;
 mod tampering;
 mod verify;
