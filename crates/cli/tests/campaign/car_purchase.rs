@@ -1,4 +1,4 @@
-//! The car purchase of the examples at a hub: three agents that `duologue attach` brings, and a hub that is killed in the middle.
+//! The car purchase of the examples at a hub: three agents that `duologue attach` brings, and a hub that is killed or stopped in the middle.
 #![cfg(all(target_os = "linux", feature = "serve"))]
 
 use std::collections::BTreeMap;
@@ -25,7 +25,12 @@ fn hub(data: &Path, listen: &str) -> Server {
     let file = data.join("hub.toml");
     std::fs::write(&file, "").expect("a file");
     let mut command = Command::new(DUOLOGUE);
-    command.args(["serve", "--listen", listen, "--config"]).arg(&file).arg("--data").arg(data.join("hub"));
+    // The dialogues do not end during a drain.
+    command
+        .args(["serve", "--listen", listen, "--drain", "1", "--config"])
+        .arg(&file)
+        .arg("--data")
+        .arg(data.join("hub"));
     Server::of(&mut command)
 }
 
@@ -122,6 +127,16 @@ fn taken(log: &str) -> BTreeMap<String, usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_car_is_bought_although_the_hub_is_killed() {
+    a_car_is_bought_although(Server::kill).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_car_is_bought_although_the_hub_is_stopped() {
+    a_car_is_bought_although(Server::stop).await;
+}
+
+/// Ends the hub while one dialogue waits for another that is nested in it.
+async fn a_car_is_bought_although(end: fn(&mut Server)) {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path();
     let keys = Command::new(example("car-purchase")).arg("keys").output().expect("it starts");
@@ -144,7 +159,7 @@ async fn a_car_is_bought_although_the_hub_is_killed() {
     rest.create_task("buyer", &task).await.expect("a task");
     until(async || logs(data, "seller").contains("\"session_id\":\"s2\"").then_some(())).await;
 
-    server.kill();
+    end(&mut server);
     let server = hub(data, &address);
     [&mut buyer, &mut seller].into_iter().for_each(Attached::until_attached);
     let mut details = Attached::start(data, &server, AGENTS[2]);
