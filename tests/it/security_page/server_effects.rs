@@ -22,6 +22,10 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("GatewayLimits::requests_per_minute", "the next request of the principal is rejected"),
     ("GatewayLimits::open_requests", "the next request that waits, streams or reads a page is rejected"),
     ("GatewayLimits::principal_requests", "the same, for the principal"),
+    (
+        "GatewayLimits::principal_connections",
+        "the next request of the principal on another connection is rejected, and its connection is closed",
+    ),
     ("GatewayLimits::principal_sessions", "new sessions of the principal at the agent are rejected"),
     ("GatewayLimits::principal_disk_bytes", "new sessions of the principal at the agent are rejected"),
     ("GatewayLimits::lease_seconds", "a message that an agent has claimed for longer returns to its inbox"),

@@ -1,17 +1,19 @@
 //! The accept loop: limits of connections, and a time limit for the head of each request.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{Extensions, HeaderValue, Request, StatusCode};
 use axum::serve::Listener;
+use duologue_rpc::Lock as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -77,18 +79,19 @@ pub(super) async fn serve_connections<L: Listener<Addr: Debug + 'static, Io: Kno
         http.auto_date_header(has_date());
         let connection = http.serve_connection(TokioIo::new(output), service).with_upgrades();
         let refusals = options.refusals.clone();
+        let open = OpenConnection(standing);
         tokio::spawn(async move {
             tokio::select! {
-                // A WebSocket has its own permit when this ends.
+                // A WebSocket has its own permit, and the place of its user, when this ends.
                 ended = connection => if let Err(error) = ended {
                     tracing::debug!(%error, "a connection has failed");
                 },
-                () = standing.0.displaced.notified() => {
+                () = open.0.0.displaced.notified() => {
                     let reason = "newer connections took its place (`ServerOptions::strangers`)";
                     refusals.note_connection(peer, reason);
                 }
             }
-            drop(permit);
+            drop((open, permit));
         });
     }
 }
@@ -116,7 +119,12 @@ pub struct ConnectionStanding(Arc<Standing>);
 struct Standing {
     is_accepted: AtomicBool,
     displaced: Notify,
+    /// The user of the last allowed request, and the place of the connection among those of the user.
+    place: Mutex<Option<(Arc<str>, ConnectionPlace)>>,
 }
+
+/// The place of a connection among those of its user. Dropping it gives the place back.
+pub(super) type ConnectionPlace = Box<dyn Any + Send>;
 
 impl ConnectionStanding {
     /// Notes that a request was allowed, so that no connection of a stranger takes the place of this one. `extensions` are
@@ -125,6 +133,39 @@ impl ConnectionStanding {
         if let Some(ConnectionStanding(standing)) = extensions.get() {
             standing.is_accepted.store(true, Relaxed);
         }
+    }
+
+    /// As [`accept`](Self::accept), for a request of a user who has a number of places. `take` takes one of them, unless the
+    /// connection has one of this user. It is dropped with the connection or its WebSocket, or when the connection has
+    /// an allowed request of another user. Returns false if `take` has no place; then nothing is noted.
+    pub fn accept_of<P: Send + 'static>(
+        extensions: &Extensions,
+        user: &Arc<str>,
+        take: impl FnOnce() -> Option<P>,
+    ) -> bool {
+        let Some(ConnectionStanding(standing)) = extensions.get() else { return true };
+        let mut held = standing.place.lock_unpoisoned();
+        if held.as_ref().is_none_or(|(owner, _)| owner != user) {
+            let Some(place) = take() else { return false };
+            *held = Some((user.clone(), Box::new(place)));
+        }
+        standing.is_accepted.store(true, Relaxed);
+        true
+    }
+
+    /// Takes the place of the connection out, for the WebSocket that goes on when the connection has ended.
+    pub(super) fn take_place(extensions: &Extensions) -> Option<ConnectionPlace> {
+        let ConnectionStanding(standing) = extensions.get()?;
+        Some(standing.place.lock_unpoisoned().take()?.1)
+    }
+}
+
+/// A connection that is open. Requests of it can last longer, so its end gives its place back.
+struct OpenConnection(ConnectionStanding);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.0.place.lock_unpoisoned().take();
     }
 }
 
@@ -173,6 +214,34 @@ mod tests {
     fn is_displaced(one: &ConnectionStanding) -> bool {
         let mut notified = Box::pin(one.0.displaced.notified());
         futures_util::FutureExt::now_or_never(notified.as_mut()).is_some()
+    }
+
+    #[test]
+    fn a_connection_has_one_place_of_its_last_user() {
+        let standing = ConnectionStanding::default();
+        let mut extensions = Extensions::new();
+        extensions.insert(standing.clone());
+        let (alice, bob) = (Arc::<str>::from("alice"), Arc::<str>::from("bob"));
+        let accept = |user: &Arc<str>, place: Option<&Arc<()>>| {
+            ConnectionStanding::accept_of(&extensions, user, || place.cloned())
+        };
+        let (of_alice, of_bob) = (Arc::new(()), Arc::new(()));
+        let counts = || (Arc::strong_count(&of_alice) - 1, Arc::strong_count(&of_bob) - 1);
+        assert!(!accept(&alice, None) && !standing.0.is_accepted.load(Relaxed));
+        assert!(accept(&alice, Some(&of_alice)) && accept(&alice, Some(&of_alice)));
+        assert_eq!(counts(), (1, 0));
+        assert!(!accept(&bob, None));
+        assert_eq!(counts(), (1, 0));
+        assert!(accept(&bob, Some(&of_bob)));
+        assert_eq!(counts(), (0, 1));
+        let socket = ConnectionStanding::take_place(&extensions);
+        drop(OpenConnection(standing.clone()));
+        assert_eq!(counts(), (0, 1), "the WebSocket has it");
+        drop(socket);
+        assert_eq!(counts(), (0, 0));
+        assert!(accept(&alice, Some(&of_alice)));
+        drop(OpenConnection(standing));
+        assert_eq!(counts(), (0, 0), "a request can last longer");
     }
 
     #[test]

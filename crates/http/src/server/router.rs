@@ -191,6 +191,7 @@ impl<E: Endpoint> RouterShared<E> {
         let id = random_token().map_err(|_| internal("no random connection id"))?;
         let header = HeaderValue::try_from(&id).map_err(|_| internal("no valid connection id"))?;
         let wants_acks = has_true(&parts.headers);
+        let place = ConnectionStanding::take_place(&parts.extensions);
         let context = SocketContext {
             endpoint: self.endpoint.clone(),
             options: self.options.clone(),
@@ -208,7 +209,7 @@ impl<E: Endpoint> RouterShared<E> {
                 let limit = context.options.waiting_pings;
                 let socket = PingLimit::new(AxumSocket(socket), limit, "ServerOptions::waiting_pings");
                 serve_socket(socket, context).await;
-                drop(permit);
+                drop((permit, place));
             });
         response.headers_mut().insert(CONNECTION_ID, header);
         Ok(response)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -23,6 +23,7 @@ use crate::gateway::access::{Action, Principal};
 use crate::gateway::page::{self, PageChecks};
 use crate::gateway::rest::{self, RefusalBody};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, attach};
+use crate::place_counts::PlaceCounts;
 
 /// Paths without a key: their answers say nothing about agents and principals.
 const OPEN_PATHS: [&str; 2] = ["/health", "/ready"];
@@ -164,6 +165,7 @@ pub(crate) fn router(gateway: &Arc<GatewayShared>, options: &ServerOptions) -> (
         gateway: gateway.clone(),
         options,
         token,
+        connections: PlaceCounts::default(),
         #[cfg(feature = "page")]
         page,
     };
@@ -184,6 +186,8 @@ struct RequestChecks {
     gateway: Arc<GatewayShared>,
     options: ServerOptions,
     token: Option<SecretText>,
+    /// The open connections of each principal, with the WebSockets.
+    connections: PlaceCounts<Arc<str>>,
     #[cfg(feature = "page")]
     page: Arc<PageChecks>,
 }
@@ -236,6 +240,21 @@ impl RequestChecks {
         Ok(self.gateway.authenticate(request.headers(), self.token.as_ref())?.principal)
     }
 
+    /// Counts the connection of a request as one of its principal.
+    fn count(&self, request: &Request, principal: &Principal) -> Result<(), Refusal> {
+        let limit = self.gateway.config.limits.principal_connections;
+        let take = || self.connections.take(&principal.id, limit);
+        match ConnectionStanding::accept_of(request.extensions(), &principal.id, take) {
+            true => Ok(()),
+            false => {
+                let why = format!(
+                    "{limit} connections of yours are open already; close one, or raise `limits.principal_connections`"
+                );
+                Err(Refusal::new(RefusalCode::Overloaded, why))
+            }
+        }
+    }
+
     /// Counts a refusal, and records it if it is one of access.
     fn observe(&self, principal: Option<&str>, method: &Method, path: &str, response: &Response) {
         let Some(code) = response.extensions().get::<RefusalCode>() else { return };
@@ -256,13 +275,21 @@ async fn check(State(checks): State<Arc<RequestChecks>>, mut request: Request, n
     let is_of_page = checks.page.sender(request.headers()).is_some();
     #[cfg_attr(not(feature = "page"), allow(unused_mut))]
     let mut response = match checks.admit(&request) {
-        Ok(principal) => {
-            if let Some(principal) = principal {
-                sender = Some(principal.id.clone());
-                ConnectionStanding::accept(request.extensions());
-                request.extensions_mut().insert(principal);
+        Ok(None) => next.run(request).await,
+        Ok(Some(principal)) => {
+            sender = Some(principal.id.clone());
+            match checks.count(&request, &principal) {
+                Ok(()) => {
+                    request.extensions_mut().insert(principal);
+                    next.run(request).await
+                }
+                Err(refusal) => {
+                    let mut response = refusal.into_response();
+                    // It would be one connection more.
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    response
+                }
             }
-            next.run(request).await
         }
         Err(refusal) => refusal.into_response(),
     };

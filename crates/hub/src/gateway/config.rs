@@ -299,6 +299,9 @@ pub struct GatewayLimits {
     pub open_requests: usize,
     /// The same, of one principal. 256 by default.
     pub principal_requests: usize,
+    /// The open connections of a principal, with its WebSockets and streams. 320 by default, a quarter of those that the
+    /// server accepts.
+    pub principal_connections: usize,
     /// The sessions of a principal at one agent whose process or client is there. A session has one process at most. 256 by
     /// default.
     pub principal_sessions: usize,
@@ -338,6 +341,7 @@ impl Default for GatewayLimits {
             requests_per_minute: 6_000,
             open_requests: 1_024,
             principal_requests: 256,
+            principal_connections: 320,
             principal_sessions: 256,
             principal_disk_bytes: 20 << 30,
             lease_seconds: 300,

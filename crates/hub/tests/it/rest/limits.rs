@@ -6,7 +6,7 @@ use duologue_store::{
 use serde_json::json;
 
 use crate::remote_agents::until;
-use crate::rest::world::{ADMIN, ALICE, BOB, Call, RestWorld};
+use crate::rest::world::{ADMIN, ALICE, BOB, Call, REMOTE, RestWorld};
 
 #[tokio::test]
 async fn every_refusal_has_one_form() {
@@ -147,6 +147,41 @@ async fn a_page_counts_until_its_response_ends() {
     assert!(refused.contains("limits.principal_requests"), "{refused}");
     drop(unread);
     until(async || (world.send(&call()).await.status == 200).then_some(())).await;
+    world.stop().await;
+}
+
+/// A WebSocket is a connection of its principal until it ends, and so is a stream.
+#[tokio::test]
+async fn the_connections_of_a_principal_are_limited() {
+    let world = RestWorld::with_remote("limits.principal_connections = 1").await;
+    let tasks = "/agents/remote/tasks";
+    until(async || {
+        let task = json!({"taskId": "t1", "task": {"type": "write"}});
+        (world.post(ALICE, tasks, task).await.status < 300).then_some(())
+    })
+    .await;
+    let stream = Call::new("GET", &format!("{tasks}/t1/events")).key(ALICE);
+    let socket = Call::new("GET", "/attach")
+        .key(REMOTE)
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA==");
+    for (key, call, status) in [(ALICE, stream, "200"), (REMOTE, socket, "101")] {
+        // The connection of the last response may be there still.
+        let open = until(async || {
+            let mut open = world.open(&call).await;
+            let answer = open.until("\r\n").await;
+            answer.starts_with(&format!("HTTP/1.1 {status}")).then_some(open)
+        })
+        .await;
+        let refused = world.get(key, "/agents/remote").await.refused(429, "overloaded");
+        assert!(refused.contains("limits.principal_connections"), "{refused}");
+        until(async || (world.get(BOB, "/agents/remote").await.status == 200).then_some(())).await;
+        assert_eq!(world.get("", "/ready").await.text, "ready");
+        drop(open);
+        until(async || (world.get(key, "/agents/remote").await.status != 429).then_some(())).await;
+    }
     world.stop().await;
 }
 
