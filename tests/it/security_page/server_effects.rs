@@ -26,6 +26,7 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
         "GatewayLimits::principal_connections",
         "the next request of the principal on another connection is rejected, and its connection is closed",
     ),
+    ("GatewayLimits::principal_response_bytes", "further pages and records of the principal wait"),
     ("GatewayLimits::principal_sessions", "new sessions of the principal at the agent are rejected"),
     ("GatewayLimits::principal_disk_bytes", "new sessions of the principal at the agent are rejected"),
     ("GatewayLimits::lease_seconds", "a message that an agent has claimed for longer returns to its inbox"),

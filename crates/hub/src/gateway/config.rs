@@ -302,6 +302,9 @@ pub struct GatewayLimits {
     /// The open connections of a principal, with its WebSockets and streams. 320 by default, a quarter of those that the
     /// server accepts.
     pub principal_connections: usize,
+    /// The bytes of the pages and records of a principal that are read and sent at once. Further reads wait. A page takes 4 MiB
+    /// until it was read, and an export 16 MiB. 67,108,864 by default, 64 MiB.
+    pub principal_response_bytes: usize,
     /// The sessions of a principal at one agent whose process or client is there. A session has one process at most. 256 by
     /// default.
     pub principal_sessions: usize,
@@ -342,6 +345,7 @@ impl Default for GatewayLimits {
             open_requests: 1_024,
             principal_requests: 256,
             principal_connections: 320,
+            principal_response_bytes: 64 << 20,
             principal_sessions: 256,
             principal_disk_bytes: 20 << 30,
             lease_seconds: 300,

@@ -286,7 +286,7 @@ pub(crate) async fn list(
     with_offline: bool,
 ) -> Result<SentReply, Refusal> {
     let rest = caller.rest.clone();
-    let place = rest.open_request(&caller.principal)?;
+    let place = rest.open_page(&caller.principal).await?;
     let listed = rest.gateway.in_store(move |store| matching(store, &caller, filter, with_offline)).await?;
     Ok(place.until_sent(RestReply::ok(&listed)?))
 }

@@ -90,7 +90,7 @@ pub(crate) async fn list_dead_letters(
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(filter): QueryOf<DeadFilter>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_request(&caller.principal)?;
+    let place = caller.rest.open_page(&caller.principal).await?;
     let DeadFilter { kind, sender, offset, limit } = filter;
     let action = kind.action();
     let letters = match kind {

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::gateway::access::Action;
+use crate::gateway::rest::OpenPage;
 use crate::gateway::rest::messages::{RestContent, RestMessageStatus, kept_content, message_error};
 use crate::gateway::rest::request::{JsonBody, OnceBatch, PathOf, QueryOf, RestCaller, RestReply};
 use crate::gateway::rest::sent_reply::SentReply;
@@ -139,7 +140,7 @@ pub(crate) async fn list_messages(
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(filter): QueryOf<MessageFilter>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_request(&caller.principal)?;
+    let place = caller.rest.open_page(&caller.principal).await?;
     let MessageFilter { sender, correlation_id, offset, limit } = filter;
     let page = list_visible(&caller, Action::Message, agent_id, sender, move |store, agent, principal| {
         let mut query = MessageQuery::default();
@@ -167,13 +168,14 @@ pub(crate) async fn get_message(
     caller: RestCaller,
     PathOf(target): PathOf<MessageTarget>,
     QueryOf(query): QueryOf<SenderQuery>,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
+    let room = caller.rest.open_record(&caller.principal).await;
     let MessageTarget { agent_id, message_id } = target;
     let (visible, own) = (caller.sees(Action::Message, &agent_id), caller.id().to_owned());
     let find =
         move |store: &dyn Store| find_message(store, &visible, &own, (&agent_id, &message_id), query.sender);
     let found = caller.gateway().in_store(find).await?.ok_or_else(|| Refusal::not_found("message"))?;
-    RestReply::ok(&RestInboxMessage::try_from(found)?)
+    Ok(room.until_sent(RestReply::ok(&RestInboxMessage::try_from(found)?)?))
 }
 
 /// The number of messages that a claim takes, as a parameter.
@@ -237,6 +239,7 @@ pub(crate) async fn claim_messages(
     let mut changes = gateway.store.watch(&StoreTopic::Inbox(agent_id.clone()));
     let mut closing = gateway.closing.subscribe();
     loop {
+        let room = caller.rest.page_room(&caller.principal, 1).await;
         let claim = Claim::new(gateway.time(), Duration::from_secs(lease), caller.id()).max(query.max.0);
         let agent = agent_id.clone();
         let take = move |store: &dyn Store| match store.agent(&agent)? {
@@ -249,11 +252,9 @@ pub(crate) async fn claim_messages(
             let messages = claimed.entries.into_iter().map(claimed_message);
             let messages = messages.collect::<Result<_, Refusal>>()?;
             let reply = RestReply::ok(&RestClaimedMessages { messages })?;
-            return Ok(match place {
-                Some(place) => place.until_sent(reply).into_response(),
-                None => reply.into_response(),
-            });
+            return Ok(OpenPage::new(place, room).until_sent(reply).into_response());
         }
+        drop(room);
         // A delayed message wakes nobody.
         let now = gateway.time().now;
         let due = claimed.next_due.map(|due| Instant::now() + due.saturating_sub(now)).unwrap_or(until);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use duologue_schema::dialogue::MessageType;
@@ -22,10 +23,11 @@ use crate::gateway::access::Action;
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::agent_turn::is_text;
 use crate::gateway::conversations::GROUP;
-use crate::gateway::rest::RestShared;
+use crate::gateway::rest::OpenPage;
 use crate::gateway::rest::request::{
     AnyBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, is_json, parse_json,
 };
+use crate::gateway::rest::response_room::ResponseRoom;
 use crate::gateway::rest::values::{
     AgentTarget, RestFailure, RestId, RestMetadata, RestNumber, RestPriority, unless_null,
 };
@@ -320,7 +322,7 @@ pub(crate) async fn send_message(
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(members): QueryOf<MessageMembers>,
     body: AnyBody,
-) -> Result<RestReply, Refusal> {
+) -> Result<Response, Refusal> {
     let is_document = is_json(&body.media_type());
     let mut sent = if is_document { parse_json(&body.bytes)? } else { RestNewMessage::of_body(&body)? };
     if let (Some(kind), false) = (members.kind, is_document) {
@@ -401,7 +403,7 @@ impl Sending {
         caller: &RestCaller,
         sent: RestNewMessage,
         bytes: &Bytes,
-    ) -> Result<RestReply, Refusal> {
+    ) -> Result<Response, Refusal> {
         let rest = &caller.rest;
         let time = rest.gateway.time();
         let correlation_id = sent.correlation_id.as_ref().map(|id| &id.0);
@@ -450,7 +452,7 @@ impl Sending {
         let batch =
             OnceBatch::new(StoreBatch::new(time).with(StoreChange::Enqueue(new.clone())), seen.clone());
         // The wait begins before the message is there, so that no change is lost.
-        let permit =
+        let place =
             if self.mode == RestSendMode::Sync { Some(rest.open_request(&caller.principal)?) } else { None };
         let mut changes = rest.gateway.store.watch(&StoreTopic::Inbox(self.agent.clone()));
         let (is_allowed, mode, agent) = (self.is_allowed, self.mode, self.agent.clone());
@@ -491,7 +493,7 @@ impl Sending {
             events::message_received(caller.id(), &self.agent, &key.message);
         }
         if self.mode == RestSendMode::Async {
-            return Ok(reply);
+            return Ok(reply.into_response());
         }
         // A repeated request waits for the message of the first one.
         #[derive(Deserialize)]
@@ -504,10 +506,13 @@ impl Sending {
         (key.message, key.agent) = (known.message_id, known.agent_id);
         let limit = rest.gateway.config.limits.sync_seconds;
         let until = Instant::now() + Duration::from_secs(caller.preferred_wait().unwrap_or(limit).min(limit));
-        let end = until_ended(rest, &key, &mut changes, until).await;
-        drop((permit, seen));
+        let end = until_ended(caller, &key, &mut changes, until).await;
+        drop(seen);
         match end? {
-            Some(message) => RestReply::ok(&RestSentMessage::from(&message)),
+            Some((message, room)) => {
+                let reply = RestReply::ok(&RestSentMessage::from(&message))?;
+                Ok(OpenPage::new(place, room).until_sent(reply).into_response())
+            }
             None => {
                 let processing = RestSentMessage {
                     message_id: key.message,
@@ -516,7 +521,7 @@ impl Sending {
                     response: None,
                     error: None,
                 };
-                RestReply::new(StatusCode::ACCEPTED, &processing)
+                Ok(RestReply::new(StatusCode::ACCEPTED, &processing)?.into_response())
             }
         }
     }
@@ -527,24 +532,27 @@ pub(crate) fn stopping() -> Refusal {
     Refusal::new(RefusalCode::Unreachable, "the server is stopped; retry later")
 }
 
-/// Waits until a message has ended. It is `None` if that takes too long.
+/// Waits until a message has ended, and returns it with its room. It is `None` if that takes too long.
 async fn until_ended(
-    rest: &RestShared,
+    caller: &RestCaller,
     key: &InboxKey,
     changes: &mut duologue_store::StoreWatch,
     until: Instant,
-) -> Result<Option<StoredMessage>, Refusal> {
-    let mut closing = rest.gateway.closing.subscribe();
+) -> Result<Option<(StoredMessage, ResponseRoom)>, Refusal> {
+    let mut closing = caller.gateway().closing.subscribe();
     loop {
+        let Ok(room) = timeout_at(until, caller.rest.page_room(&caller.principal, 1)).await else {
+            return Ok(None);
+        };
         let wanted = key.clone();
-        let found = rest.gateway.in_store(move |store| store.message(&wanted)).await?;
+        let found = caller.gateway().in_store(move |store| store.message(&wanted)).await?;
         match found {
             // Its sender was erased meanwhile.
             None => return Err(Refusal::not_found("message")),
             Some(message) if matches!(message.state, MessageState::Done | MessageState::Dead) => {
-                return Ok(Some(message));
+                return Ok(Some((message, room)));
             }
-            Some(_) => {}
+            Some(_) => drop(room),
         }
         let changed = async {
             tokio::select! {

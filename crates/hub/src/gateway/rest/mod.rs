@@ -15,6 +15,7 @@ mod principals;
 mod query;
 mod registry;
 mod request;
+mod response_room;
 mod sent_reply;
 mod session_input;
 pub(crate) mod session_log;
@@ -44,6 +45,7 @@ use crate::gateway::access::Principal;
 use crate::gateway::rest::limits::RequestRates;
 use crate::gateway::rest::operations::StoreProbe;
 use crate::gateway::rest::request::RunningKeys;
+use crate::gateway::rest::response_room::{ResponseRoom, ResponseRooms};
 use crate::gateway::rest::session_view::SessionViews;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
 use crate::place_counts::{CountedPlace, PlaceCounts};
@@ -99,6 +101,7 @@ pub(crate) struct RestShared {
     /// One permit for each request that waits or streams, or reads a page.
     open: Arc<Semaphore>,
     open_of: PlaceCounts<Arc<str>>,
+    rooms: ResponseRooms,
     rates: RequestRates,
     /// The keys of requests that run.
     pub(crate) running: RunningKeys,
@@ -125,12 +128,41 @@ impl RestShared {
         })?;
         Ok(OpenRequest { _own: own, _permit: permit })
     }
+
+    /// Takes a place, and waits until the principal has room for a page.
+    pub(crate) async fn open_page(&self, principal: &Principal) -> Result<OpenPage, Refusal> {
+        let place = self.open_request(principal)?;
+        Ok(OpenPage::new(Some(place), self.page_room(principal, 1).await))
+    }
+
+    /// Waits until the principal has room for one record, which takes no place.
+    pub(crate) async fn open_record(&self, principal: &Principal) -> OpenPage {
+        OpenPage::new(None, self.page_room(principal, 1).await)
+    }
+
+    /// Waits until the principal has room for so many pages.
+    pub(crate) async fn page_room(&self, principal: &Principal, pages: usize) -> ResponseRoom {
+        let bytes = self.gateway.store.settings().page_bytes.saturating_mul(pages);
+        self.rooms.take(&principal.id, bytes).await
+    }
 }
 
 /// The place of a request that waits, streams or reads a page. It is taken until the response has been sent.
 pub(crate) struct OpenRequest {
     _own: CountedPlace<Arc<str>>,
     _permit: OwnedSemaphorePermit,
+}
+
+/// The room for a page or a record that is read and sent, and the place of the request if it has one.
+pub(crate) struct OpenPage {
+    room: ResponseRoom,
+    _place: Option<OpenRequest>,
+}
+
+impl OpenPage {
+    pub(crate) fn new(place: Option<OpenRequest>, room: ResponseRoom) -> Self {
+        OpenPage { room, _place: place }
+    }
 }
 
 /// Creates the router of the interface. The caller has checked the key of a request and puts the [`Principal`] into
@@ -141,6 +173,7 @@ pub(crate) fn router(gateway: &Arc<GatewayShared>) -> Router {
         gateway: gateway.clone(),
         open: Arc::new(Semaphore::new(limits.open_requests.min(Semaphore::MAX_PERMITS))),
         open_of: PlaceCounts::default(),
+        rooms: ResponseRooms::new(limits.principal_response_bytes),
         rates: RequestRates::new(limits.requests_per_minute),
         running: RunningKeys::default(),
         probe: StoreProbe::default(),

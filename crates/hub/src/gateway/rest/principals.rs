@@ -19,12 +19,14 @@ use crate::error::Error;
 use crate::gateway::config::LOCAL_PRINCIPAL;
 use crate::gateway::erasure::erase;
 use crate::gateway::rest::request::{PathOf, RestCaller, RestReply};
-use crate::gateway::rest::session_log::{LogFollower, RestLogRecord};
+use crate::gateway::rest::session_log::{LogFollower, PAGE_BYTES, RestLogRecord};
 use crate::gateway::rest::sessions::RestSession;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
 
 /// The bytes of sessions that an export sends at a time. One part waits for a slow client while the next one is read.
 const PART_BYTES: usize = 1 << 20;
+/// The pages that an export can have in memory at once: one that is read, its lines, and two parts that wait.
+const EXPORT_PAGES: usize = 4;
 
 /// The principal of a path.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -73,6 +75,8 @@ pub(crate) async fn export_data(
 ) -> Result<Response, Refusal> {
     require_data(&caller, &principal_id).await?;
     let place = caller.rest.open_request(&caller.principal)?;
+    let room = caller.rest.page_room(&caller.principal, EXPORT_PAGES).await;
+    let place = (place, room);
     let (sender, receiver) = mpsc::channel(1);
     let gateway = caller.gateway().clone();
     let redactor = (caller.id() != principal_id).then(|| Redaction::secrets_only().start());
@@ -198,7 +202,7 @@ impl Export {
 
 /// Returns the next records of a log, and `None` at its end now.
 async fn next(follower: &mut LogFollower) -> Result<Option<Vec<LogRecord>>, Error> {
-    match follower.next(Duration::ZERO).await {
+    match follower.next(Duration::ZERO, PAGE_BYTES).await {
         Ok(records) => Ok(records.filter(|records| !records.is_empty())),
         // It was erased meanwhile.
         Err(Error::UnknownSession) => Ok(None),

@@ -1,4 +1,4 @@
-//! Replies whose requests keep their places until they have been sent.
+//! Replies whose requests keep their places and their room until they have been sent.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,30 +8,31 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 
-use crate::gateway::rest::OpenRequest;
+use crate::gateway::rest::OpenPage;
 use crate::gateway::rest::request::RestReply;
 
 /// The bytes of a body that the connection takes at a time. It takes more when it has written these.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// A reply with the place of its request.
+/// A reply with the place and the room of its request.
 pub(crate) struct SentReply {
     reply: RestReply,
-    place: OpenRequest,
+    page: OpenPage,
 }
 
-impl OpenRequest {
-    /// Keeps the place until a reply has been sent.
-    pub(crate) fn until_sent(self, reply: RestReply) -> SentReply {
-        SentReply { reply, place: self }
+impl OpenPage {
+    /// Keeps the place, and the room that a reply needs, until it has been sent.
+    pub(crate) fn until_sent(mut self, reply: RestReply) -> SentReply {
+        self.room.shrink(reply.body().as_str().len());
+        SentReply { reply, page: self }
     }
 }
 
 impl IntoResponse for SentReply {
     fn into_response(self) -> Response {
-        let SentReply { reply, place } = self;
+        let SentReply { reply, page } = self;
         let mut response = reply.head();
-        *response.body_mut() = Body::new(SentBody { rest: reply.into_bytes(), _place: place });
+        *response.body_mut() = Body::new(SentBody { rest: reply.into_bytes(), _page: page });
         response
     }
 }
@@ -39,7 +40,7 @@ impl IntoResponse for SentReply {
 /// A body that is sent in pieces.
 struct SentBody {
     rest: Bytes,
-    _place: OpenRequest,
+    _page: OpenPage,
 }
 
 impl HttpBody for SentBody {

@@ -25,6 +25,8 @@ use crate::hub::Hub;
 
 /// The bytes of records that are read at a time, and the most of a page unless its first record is longer.
 pub(crate) const PAGE_BYTES: usize = 1 << 20;
+/// The same, of a stream. Each stream can have so many that its client does not take.
+pub(crate) const STREAM_BYTES: usize = 128 << 10;
 /// The time in which a stream waits for the next record before it looks again if the session runs.
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -103,13 +105,14 @@ pub(crate) async fn get_session_log(
     let (hub, session) = own_session(&caller, &session_id).await?;
     let after = filter.after.map_or(0, |after| after.0);
     let mut follower = LogFollower { hub, owner: session.owner, session: session.id, position: after };
-    let place = caller.rest.open_request(&caller.principal)?;
     if !accepts_events(&caller) {
+        let place = caller.rest.open_page(&caller.principal).await?;
         let limit = usize::try_from(filter.limit.0).unwrap_or(usize::MAX);
         return Ok(place.until_sent(page(&mut follower, limit).await?).into_response());
     }
+    let place = caller.rest.open_request(&caller.principal)?;
     follower.position = last.unwrap_or(after);
-    let first = follower.next(Duration::ZERO).await.map_err(log_refusal)?;
+    let first = follower.next(Duration::ZERO, STREAM_BYTES).await.map_err(log_refusal)?;
     if first.is_none() && last.is_some() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
@@ -134,7 +137,7 @@ fn accepts_events(caller: &RestCaller) -> bool {
 
 async fn page(follower: &mut LogFollower, limit: usize) -> Result<RestReply, Refusal> {
     let after = follower.position;
-    let read = follower.next(Duration::ZERO).await.map_err(log_refusal)?;
+    let read = follower.next(Duration::ZERO, PAGE_BYTES).await.map_err(log_refusal)?;
     let live = read.is_some();
     let mut found = read.unwrap_or_default();
     found.truncate(limit);
@@ -165,14 +168,18 @@ pub(crate) struct LogFollower {
 }
 
 impl LogFollower {
-    /// Returns the next records. If there is none yet, it waits for one of a session that runs. It is `None` if the session
-    /// does not run and there are no more.
+    /// Returns the next records, up to so many bytes. If there is none yet, it waits for one of a session that runs. It is `None`
+    /// if the session does not run and there are no more.
     ///
     /// Dropping the future has no effect.
-    pub(crate) async fn next(&mut self, wait: Duration) -> Result<Option<Vec<LogRecord>>, Error> {
+    pub(crate) async fn next(
+        &mut self,
+        wait: Duration,
+        bytes: usize,
+    ) -> Result<Option<Vec<LogRecord>>, Error> {
         // A session that ends meanwhile can have written more.
         for _ in 0..2 {
-            let read = self.hub.read_log(&self.owner, &self.session, self.position, PAGE_BYTES, wait);
+            let read = self.hub.read_log(&self.owner, &self.session, self.position, bytes, wait);
             let read = read.await?;
             if let Some(last) = read.page.last() {
                 self.position = last.number();
@@ -184,9 +191,9 @@ impl LogFollower {
         Ok(None)
     }
 
-    /// As [`next`](Self::next), with a long wait.
+    /// As [`next`](Self::next), for a stream, with a long wait.
     pub(crate) async fn wait(&mut self) -> Result<Option<Vec<LogRecord>>, Error> {
-        self.next(WAIT).await
+        self.next(WAIT, STREAM_BYTES).await
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) async fn get_session_view(
     PathOf(SessionTarget { session_id }): PathOf<SessionTarget>,
     QueryOf(filter): QueryOf<SessionViewFilter>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_request(&caller.principal)?;
+    let place = caller.rest.open_page(&caller.principal).await?;
     let (hub, session) = own_session(&caller, &session_id).await?;
     let after = filter.after.map_or(0, |after| after.0);
     let key = ViewKey { owner: session.owner, session: session.id, after };
@@ -154,7 +154,7 @@ pub(crate) async fn get_session_lines(
     PathOf(SessionTarget { session_id }): PathOf<SessionTarget>,
     QueryOf(filter): QueryOf<LogFilter>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_request(&caller.principal)?;
+    let place = caller.rest.open_page(&caller.principal).await?;
     let (hub, session) = own_session(&caller, &session_id).await?;
     let mut next = filter.after.map_or(0, |after| after.0);
     let key = ViewKey { owner: session.owner, session: session.id, after: next };

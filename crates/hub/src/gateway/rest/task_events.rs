@@ -26,7 +26,7 @@ use crate::LogEntry;
 use crate::error::Error;
 use crate::gateway::Refusal;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller};
-use crate::gateway::rest::session_log::LogFollower;
+use crate::gateway::rest::session_log::{LogFollower, STREAM_BYTES};
 use crate::gateway::rest::task_input::RestQuestion;
 use crate::gateway::rest::tasks::{RestTask, visible_task};
 use crate::gateway::rest::values::{OwnerQuery, TaskTarget, event_number};
@@ -146,7 +146,7 @@ impl TaskEvents {
             let is_ending = self.end.is_some();
             let log = async {
                 match &mut self.log {
-                    Some(log) if is_ending => log.next(Duration::ZERO).await,
+                    Some(log) if is_ending => log.next(Duration::ZERO, STREAM_BYTES).await,
                     Some(log) => log.wait().await,
                     None => pending().await,
                 }

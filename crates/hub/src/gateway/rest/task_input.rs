@@ -131,7 +131,7 @@ pub(crate) async fn get_input(
     PathOf(target): PathOf<TaskTarget>,
     QueryOf(query): QueryOf<OwnerQuery>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_request(&caller.principal)?;
+    let place = caller.rest.open_page(&caller.principal).await?;
     let task = visible_task(&caller, target, query.owner).await?;
     let key = task.key;
     let task_id = key.task.clone();

@@ -435,7 +435,7 @@ pub(crate) async fn list_tasks(
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(filter): QueryOf<TaskFilter>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_request(&caller.principal)?;
+    let place = caller.rest.open_page(&caller.principal).await?;
     let TaskFilter { owner, state, offset, limit } = filter;
     let page = list_visible(&caller, Action::Task, agent_id, owner, move |store, agent, owner| {
         let mut query = TaskQuery::default();
@@ -481,8 +481,9 @@ pub(crate) async fn get_task(
     caller: RestCaller,
     PathOf(target): PathOf<TaskTarget>,
     QueryOf(query): QueryOf<OwnerQuery>,
-) -> Result<RestReply, Refusal> {
-    RestReply::ok(&RestTask::from(visible_task(&caller, target, query.owner).await?))
+) -> Result<SentReply, Refusal> {
+    let room = caller.rest.open_record(&caller.principal).await;
+    Ok(room.until_sent(RestReply::ok(&RestTask::from(visible_task(&caller, target, query.owner).await?))?))
 }
 
 /// Cancels a task. One that has not begun is cancelled at once, another when its agent has ended the work.
