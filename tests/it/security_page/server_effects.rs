@@ -71,7 +71,7 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("StoreSettings::questions_per_task", "the next question is rejected"),
     (
         "StoreSettings::outbox_entries",
-        "the change that adds the next post is rejected; a task ends without the rest of its output, and its callback waits",
+        "the change that adds the next post is rejected; 4 MiB of the output of a task wait, the rest is left out, and the posts of its end wait",
     ),
     ("StoreSettings::seen_per_principal", "the request with the next key is rejected"),
     ("StoreSettings::page_entries", "the page or the claim is cut, without an error"),

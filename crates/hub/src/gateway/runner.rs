@@ -169,7 +169,7 @@ pub(crate) async fn hand_over(gateway: &GatewayShared, lease: LeaseToken) {
     record(gateway, StoreChange::HandOver { lease }).await;
 }
 
-/// Ends leases, expires what is too old, and queues the callbacks of tasks that have ended without a worker: when
+/// Ends leases, expires what is too old, and queues the posts of tasks that have ended without a worker: when
 /// something is due. Between two due times it asks the store nothing unless there was a change.
 pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
     let mut closing = gateway.closing.subscribe();
@@ -200,8 +200,8 @@ pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
 struct SweepRest {
     /// The tasks that have ended without a worker, until their agents elsewhere know.
     ended: Vec<StoredTaskKey>,
-    /// The tasks in front of the next page of those whose callbacks are due.
-    callbacks: u64,
+    /// The tasks in front of the next page of those whose last posts are due.
+    due: u64,
 }
 
 /// Sweeps the store. Returns the time until something is due.
@@ -221,7 +221,7 @@ async fn sweep_once(gateway: &GatewayShared, left: &mut SweepRest) -> Result<Dur
         task_run::stop_lost(gateway, tasks.into_iter().flatten());
     }
     let retention = gateway.config.limits.retention_seconds.saturating_mul(1_000);
-    let offset = left.callbacks;
+    let offset = left.due;
     let (rest, offset) = gateway
         .in_store(move |store| {
             let seen_before = time.wall.saturating_sub(millis(STALE));
@@ -229,11 +229,11 @@ async fn sweep_once(gateway: &GatewayShared, left: &mut SweepRest) -> Result<Dur
             let batch = StoreBatch::new(time).accepted();
             let batch = batch.with(StoreChange::MarkStale { seen_before });
             store.apply(batch.with(StoreChange::Purge { ended_before }))?;
-            let offset = queue_callbacks(store, time, offset)?;
+            let offset = queue_ends(store, time, offset)?;
             Ok((pause(time, store.next_sweep()?, retention), offset))
         })
         .await?;
-    left.callbacks = offset;
+    left.due = offset;
     Ok(if offset > 0 { Duration::ZERO } else { rest })
 }
 
@@ -258,15 +258,11 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Queues the callbacks of tasks that have ended without one: lost, expired or cancelled before their start, or while the
-/// outbox of their owner was full. A full outbox delays no callbacks of other owners. This looks at one page of the tasks
-/// behind an offset, and returns that of the next page. It is zero at the end, and after a page whose callbacks are all
+/// Queues the last chunks and callbacks of tasks that have ended without them: lost, expired or cancelled before their start,
+/// or while the outbox of their owner was full. A full outbox delays no posts of other owners. This looks at one page of the
+/// tasks behind an offset, and returns that of the next page. It is zero at the end, and after a page whose posts are all
 /// queued, since those changes wake the next sweep.
-pub(crate) fn queue_callbacks(
-    store: &dyn Store,
-    time: StoreTime,
-    mut offset: u64,
-) -> duologue_store::Result<u64> {
+pub(crate) fn queue_ends(store: &dyn Store, time: StoreTime, mut offset: u64) -> duologue_store::Result<u64> {
     let mut query = TaskQuery::default();
     (query.callback_due, query.offset) = (true, offset);
     let page = store.tasks(&query)?;
@@ -277,7 +273,7 @@ pub(crate) fn queue_callbacks(
             offset += 1;
             continue;
         }
-        match queue_callback(store, time, &task) {
+        match queue_end(store, time, &task) {
             Ok(()) => left = left.saturating_sub(1),
             Err(StoreError::LimitReached { .. }) => {
                 full.insert(task.key.owner);
@@ -291,11 +287,12 @@ pub(crate) fn queue_callbacks(
     Ok(if offset < left { offset } else { 0 })
 }
 
-/// Queues the callback of a task. One that the store could never hold is dropped.
-fn queue_callback(store: &dyn Store, time: StoreTime, task: &StoredTask) -> duologue_store::Result<()> {
+/// Queues the last chunk and the callback of a task. A callback that the store could never hold is dropped.
+fn queue_end(store: &dyn Store, time: StoreTime, task: &StoredTask) -> duologue_store::Result<()> {
     let mut update = TaskUpdate::new(task.key.clone(), task.version);
     update.callback_queued = true;
-    let batch = StoreBatch::new(time).with(StoreChange::UpdateTask(update));
+    let mut batch = StoreBatch::new(time).with(StoreChange::UpdateTask(update));
+    batch.changes.extend(last_chunk(store, task)?);
     let queued = callback(task).and_then(|post| {
         let mut batch = batch.clone();
         batch.changes.extend(post);
@@ -309,6 +306,22 @@ fn queue_callback(store: &dyn Store, time: StoreTime, task: &StoredTask) -> duol
         queued => queued,
     };
     queued.map(drop)
+}
+
+/// Returns the post for the end of the output of a task that has ended without it. If an agent has started the task, there
+/// may be output without a post.
+fn last_chunk(store: &dyn Store, task: &StoredTask) -> duologue_store::Result<Option<StoreChange>> {
+    let Some(url) = &task.stream_endpoint else { return Ok(None) };
+    let stream = stream_key("chunk", task);
+    let position = store.stream_end(&stream)?.map_or(0, |end| end + 1);
+    let mut body = json!({"chunk": "", "position": position, "complete": true});
+    if task.started {
+        body["truncated"] = json!(true);
+    }
+    let body = JsonText::of(&body)?;
+    let mut post = NewDelivery::new(OutboxKind::Chunk, &task.key.owner, stream, position, url, body);
+    post.trace.clone_from(&task.trace);
+    Ok(Some(StoreChange::PushDelivery(post)))
 }
 
 /// Returns the post for the callback of a task that has ended.
@@ -400,12 +413,12 @@ mod tests {
             page.items.into_iter().map(|task| task.key.task).collect::<Vec<_>>()
         };
         // A page ends behind the bytes of the first result, whose callback is dropped.
-        let mut offset = queue_callbacks(&store, time, 0).expect("a page");
+        let mut offset = queue_ends(&store, time, 0).expect("a page");
         assert_eq!((offset, due(&store)), (0, vec!["1".to_owned(), "2".into(), "3".into()]));
         // A page has three tasks. Two fill the outbox of their owner.
-        offset = queue_callbacks(&store, time, offset).expect("a page");
+        offset = queue_ends(&store, time, offset).expect("a page");
         assert_eq!((offset, due(&store)), (1, vec!["3".to_owned(), "4".into(), "5".into()]));
-        assert_eq!(queue_callbacks(&store, time, offset).expect("a page"), 0);
+        assert_eq!(queue_ends(&store, time, offset).expect("a page"), 0);
         assert_eq!(due(&store), ["3", "4"]);
     }
 }

@@ -46,6 +46,8 @@ const FULL_OUTBOX: Duration = Duration::from_secs(5);
 const POST_BYTES: usize = 1 << 20;
 /// The most posts of output in a change before the last one.
 const POSTS: usize = 4;
+/// The most bytes of output that wait for places in the outbox.
+const WAITING_BYTES: usize = 4 << 20;
 /// The time that the agent has to end a cancelled turn.
 const CANCEL: Duration = Duration::from_secs(15);
 
@@ -145,6 +147,8 @@ struct ChunkPosts {
     trace: Option<String>,
     position: u64,
     waiting: String,
+    /// The bytes of the output behind `waiting` that are left out.
+    left_out: usize,
 }
 
 impl ChunkPosts {
@@ -158,8 +162,19 @@ impl ChunkPosts {
         }
     }
 
+    /// Adds output. Beyond [`WAITING_BYTES`] it is left out, and so is what comes behind it until they have been posted.
+    fn add(&mut self, text: &str) {
+        if self.url.is_none() {
+            return;
+        }
+        let room = if self.left_out == 0 { WAITING_BYTES.saturating_sub(self.waiting.len()) } else { 0 };
+        let kept = beginning(text, room);
+        self.waiting.push_str(kept);
+        self.left_out += text.len() - kept.len();
+    }
+
     /// Returns the next posts of the waiting output, and the bytes of it that they have. They have all of it if the
-    /// output is complete, and the last one says so.
+    /// output is complete, and the last one says so. One says that output behind it is left out.
     fn posts(&self, is_complete: bool) -> (Vec<StoreChange>, usize) {
         let (mut posts, mut rest) = (Vec::new(), self.waiting.as_str());
         let Some(url) = &self.url else { return (posts, 0) };
@@ -170,7 +185,10 @@ impl ChunkPosts {
             }
             let (chunk, later) = rest.split_at(json_beginning(rest, POST_BYTES).len());
             let is_last = is_complete && later.is_empty();
-            let body = json!({"chunk": chunk, "position": position, "complete": is_last});
+            let mut body = json!({"chunk": chunk, "position": position, "complete": is_last});
+            if self.left_out > 0 && later.is_empty() {
+                body["truncated"] = json!(true);
+            }
             let Ok(body) = JsonText::of(&body) else { break };
             let (owner, stream) = (&self.owner, &self.stream);
             let mut post = NewDelivery::new(OutboxKind::Chunk, owner, stream, position, url, body);
@@ -179,6 +197,13 @@ impl ChunkPosts {
             rest = later;
         }
         (posts, self.waiting.len() - rest.len())
+    }
+
+    /// Removes output that has been posted. Returns the bytes behind it that are left out.
+    fn posted(&mut self, posts: u64, bytes: usize) -> usize {
+        self.position += posts;
+        self.waiting.drain(..bytes);
+        if self.waiting.is_empty() { std::mem::take(&mut self.left_out) } else { 0 }
     }
 }
 
@@ -331,9 +356,7 @@ impl TaskRun {
                         }
                         if let Some(text) = agent_text(&news) {
                             self.gateway.outputs.add(&self.key, text);
-                            if chunks.url.is_some() {
-                                chunks.waiting.push_str(text);
-                            }
+                            chunks.add(text);
                         }
                         if !chunks.waiting.is_empty() || output.progress != written_progress {
                             next_write.get_or_insert_with(|| Instant::now() + WRITE_PAUSE);
@@ -397,7 +420,7 @@ impl TaskRun {
     /// Writes the progress and the output since the last write. Output that was not written waits for the next one.
     async fn write_output(&self, chunks: &mut ChunkPosts, progress: Option<u8>) {
         let (posts, bytes) = chunks.posts(false);
-        let count = posts.len();
+        let count = posts.len() as u64;
         let written = self.change_with(move |_, mut update| {
             update.progress = progress;
             Ok(Some((update, posts.clone())))
@@ -405,11 +428,17 @@ impl TaskRun {
         if written.await.is_err() {
             return;
         }
-        for position in (chunks.position..).take(count) {
+        for position in chunks.position..chunks.position + count {
             events::stream_chunk(&self.key, position, false);
-            chunks.position += 1;
         }
-        chunks.waiting.drain(..bytes);
+        let left_out = chunks.posted(count, bytes);
+        if left_out > 0 {
+            tracing::warn!(
+                task = self.key.task.as_str(),
+                left_out,
+                "output of a task is left out: its outbox was full"
+            );
+        }
     }
 
     /// Stores a question, and marks the task as waiting for input.
@@ -520,8 +549,9 @@ impl TaskRun {
                     is_smaller = true;
                 }
                 RefusalCode::Overloaded | RefusalCode::InvalidParameter if has_posts => {
-                    // The sweep queues the callback when it can.
-                    tracing::warn!(task = id, %refusal, "a task ends without the rest of its output, and its callback waits");
+                    // The sweep queues the last chunk and the callback when it can.
+                    let left_out = end.chunks.waiting.len() + end.chunks.left_out;
+                    tracing::warn!(task = id, %refusal, left_out, "a task ends without the rest of its output, and its last posts wait");
                     has_posts = false;
                 }
                 _ => return tracing::error!(task = id, %refusal, "the end of a task was lost"),
@@ -540,7 +570,7 @@ impl TaskRun {
             update.progress = (state == TaskState::Completed).then_some(100);
             let mut more = posts.clone();
             if has_posts {
-                update.callback_queued = task.callback.is_some();
+                update.callback_queued = true;
                 let mut ended = task.clone();
                 ended.state = state.clone();
                 (ended.result, ended.error) = (result.clone(), error.clone());

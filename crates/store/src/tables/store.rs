@@ -262,7 +262,7 @@ pub struct SweepReport {
     /// The tasks that have returned to their place.
     pub tasks_returned: u64,
     /// The tasks that have ended since the last sweep: `worker_lost`, `restarted` or `expired`. A claim and the begin of a
-    /// life of the store end some too. Those with a callback are in the list
+    /// life of the store end some too. Those with a callback or a stream are in the list
     /// [`callback_due`](crate::TaskQuery::callback_due).
     pub tasks_ended: Vec<StoredTaskKey>,
     /// The posts that have returned to their place.

@@ -155,7 +155,7 @@ pub struct StoredTask {
     pub error: Option<TaskFailure>,
     /// The address that receives the end of the task.
     pub callback: Option<String>,
-    /// True if the post to `callback` is in the outbox.
+    /// True if the last posts to `callback` and `stream_endpoint` are in the outbox.
     pub callback_queued: bool,
     /// The address that receives the output of the task.
     pub stream_endpoint: Option<String>,
@@ -223,7 +223,7 @@ pub struct TaskUpdate {
     pub session: Option<String>,
     /// The metadata.
     pub metadata: Option<JsonText>,
-    /// True if this batch has the post to the callback. It is the only change that a task that has ended accepts.
+    /// True if this batch has the last posts to `callback` and `stream_endpoint`. It is the only change that a task that has ended accepts.
     pub callback_queued: bool,
 }
 
@@ -278,8 +278,8 @@ pub struct TaskQuery {
     pub dead: Option<bool>,
     /// A session.
     pub session: Option<String>,
-    /// True lists the tasks that have ended and have a callback whose post is not in the outbox. A server looks for
-    /// them after each [`sweep`](crate::Store::sweep) and after its start.
+    /// True lists the tasks that have ended and whose last posts to `callback` and `stream_endpoint` are not in the outbox. A
+    /// server looks for them after each [`sweep`](crate::Store::sweep) and after its start.
     pub callback_due: bool,
     /// True lists the newest task first.
     pub newest_first: bool,

@@ -284,7 +284,7 @@ async fn follow(
                         Cancelled::Asked.end(limit)
                     }
                     _ => {
-                        chunks.waiting.push_str(text_of(end.result.as_ref()).as_deref().unwrap_or_default());
+                        chunks.add(text_of(end.result.as_ref()).as_deref().unwrap_or_default());
                         TaskEnd { chunks, ..end }
                     }
                 };

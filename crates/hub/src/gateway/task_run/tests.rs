@@ -7,7 +7,7 @@ use tokio::time::advance;
 
 use super::*;
 use crate::clock::HubClock;
-use crate::gateway::runner::queue_callbacks;
+use crate::gateway::runner::queue_ends;
 use crate::gateway::{Gateway, GatewayConfig, GatewaySettings};
 
 /// Opens a gateway with the agent `writer`, which is not started, and with a store in memory.
@@ -26,9 +26,18 @@ pub(crate) fn gateway(more: &str, change: impl FnOnce(&mut StoreSettings)) -> (A
 
 /// Creates a task with a callback, which an agent has started.
 pub(crate) async fn started(gateway: &Arc<GatewayShared>, owner: &str, id: &str) -> (StoredTask, LeaseToken) {
+    started_as(gateway, owner, id, |new| new.callback = Some("https://example.com/done".to_owned())).await
+}
+
+async fn started_as(
+    gateway: &Arc<GatewayShared>,
+    owner: &str,
+    id: &str,
+    change: impl FnOnce(&mut NewTask),
+) -> (StoredTask, LeaseToken) {
     let key = StoredTaskKey::new(owner, "writer", id);
     let mut new = NewTask::new(key.clone(), owner, "write", JsonText::default());
-    new.callback = Some("https://example.com/done".to_owned());
+    change(&mut new);
     let batch = StoreBatch::new(gateway.time()).with(StoreChange::CreateTask(new));
     gateway.store.apply(batch).expect("a task");
     let claim = Claim::new(gateway.time(), LEASE, "hub");
@@ -99,18 +108,71 @@ async fn work_that_ends_in_front_of_a_full_outbox_is_not_lost() {
     let update = TaskUpdate::new(task.key.clone(), version).state(TaskState::Cancelled);
     let batch = StoreBatch::new(gateway.time()).with(StoreChange::UpdateTask(update));
     gateway.store.apply(batch).expect("an end");
-    queue_callbacks(&*gateway.store, gateway.time(), 0).expect("a sweep");
+    queue_ends(&*gateway.store, gateway.time(), 0).expect("a sweep");
     let ids = |gateway: &GatewayShared| {
         waiting_posts(gateway).iter().map(|post| post["taskId"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(ids(&gateway), ["t1", "t3"]);
     // The callback follows when there is room.
+    deliver_first(&gateway);
+    queue_ends(&*gateway.store, gateway.time(), 0).expect("a sweep");
+    assert_eq!(ids(&gateway), ["t3", "t2"]);
+}
+
+/// Makes room in the outbox.
+fn deliver_first(gateway: &GatewayShared) {
     let claim = Claim::new(gateway.time(), LEASE, "hub");
     let lease = gateway.store.claim_deliveries(&claim).expect("a claim").entries[0].lease;
     let batch = StoreBatch::new(gateway.time()).with(StoreChange::Delivered { lease });
     gateway.store.apply(batch).expect("a delivery");
-    queue_callbacks(&*gateway.store, gateway.time(), 0).expect("a sweep");
-    assert_eq!(ids(&gateway), ["t3", "t2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_chunk_waits_for_a_place_in_the_outbox() {
+    let (gateway, _folder) = gateway("", |settings| settings.outbox_entries = 1);
+    let stream = |new: &mut NewTask| new.stream_endpoint = Some("https://example.com/chunks".to_owned());
+    let (task, lease) = started_as(&gateway, "alice", "t1", stream).await;
+    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), lease };
+    let mut chunks = ChunkPosts::of(&task);
+    chunks.add("one");
+    run.write_output(&mut chunks, None).await;
+    chunks.add("two");
+    // The first chunk has the only place.
+    run.write_output(&mut chunks, None).await;
+    run.finish(&task, TaskEnd { chunks, ..completed(1) }).await;
+    let first = json!({"chunk": "one", "position": 0, "complete": false});
+    queue_ends(&*gateway.store, gateway.time(), 0).expect("a sweep");
+    assert_eq!(waiting_posts(&gateway), [first]);
+    deliver_first(&gateway);
+    queue_ends(&*gateway.store, gateway.time(), 0).expect("a sweep");
+    let last = json!({"chunk": "", "position": 1, "complete": true, "truncated": true});
+    assert_eq!(waiting_posts(&gateway), [last.clone()]);
+    queue_ends(&*gateway.store, gateway.time(), 0).expect("another sweep");
+    assert_eq!(waiting_posts(&gateway), [last]);
+}
+
+#[test]
+fn output_that_waits_is_bounded_and_the_rest_is_marked() {
+    let mut chunks = ChunkPosts { url: Some(String::new()), ..ChunkPosts::default() };
+    let text = "é".repeat(WAITING_BYTES / 2 - 1);
+    chunks.add(&text);
+    for part in ["a", "é", "lost"] {
+        chunks.add(part);
+    }
+    assert_eq!((chunks.waiting.len(), chunks.left_out), (WAITING_BYTES - 1, 6));
+    let body = |post: &StoreChange| match post {
+        StoreChange::PushDelivery(post) => post.body.parse::<Value>().expect("JSON"),
+        other => panic!("{other:?}"),
+    };
+    let (posts, bytes) = chunks.posts(false);
+    let bodies: Vec<Value> = posts.iter().map(body).collect();
+    let marks = |bodies: &[Value]| bodies.iter().map(|body| body["truncated"] == true).collect::<Vec<_>>();
+    assert_eq!(marks(&bodies), [false, false, false, true]);
+    assert_eq!(chunks.posted(posts.len() as u64, bytes), 6);
+    chunks.add("next");
+    let (posts, _) = chunks.posts(true);
+    let next = json!({"chunk": "next", "position": 4, "complete": true});
+    assert_eq!(posts.iter().map(body).collect::<Vec<_>>(), [next]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -91,7 +91,7 @@ pub(super) fn open(database: &Connection) -> rusqlite::Result<Vec<String>> {
 macro_rules! old_tasks {
     () => {
         "FROM tasks WHERE ended = 1 AND dead = 0 AND completed < ?1 \
-         AND (callback IS NULL OR callback_queued = 1) ORDER BY completed LIMIT ?2"
+         AND (callback_queued = 1 OR (callback IS NULL AND stream_endpoint IS NULL)) ORDER BY completed LIMIT ?2"
     };
 }
 
@@ -133,7 +133,7 @@ const EXPIRY: [&str; 3] = [
 /// The oldest ends of what a purge removes.
 const ENDED: [&str; 3] = [
     "SELECT min(completed) FROM tasks \
-     WHERE ended = 1 AND dead = 0 AND (callback IS NULL OR callback_queued = 1)",
+     WHERE ended = 1 AND dead = 0 AND (callback_queued = 1 OR (callback IS NULL AND stream_endpoint IS NULL))",
     "SELECT min(updated) FROM messages WHERE state = 2",
     "SELECT min(updated) FROM outbox WHERE state <> 'pending'",
 ];

@@ -97,7 +97,7 @@ pub(super) fn list(
     room: PageRoom,
 ) -> rusqlite::Result<StorePage<StoredTask>> {
     let flag = |value: Option<bool>, yes, no| value.map(|value| if value { yes } else { no });
-    let due = "ended = 1 AND callback IS NOT NULL AND callback_queued = 0";
+    let due = "ended = 1 AND callback_queued = 0 AND (callback IS NOT NULL OR stream_endpoint IS NOT NULL)";
     Filter::default()
         .with("owner = ?", query.owner.clone())
         .with("agent = ?", query.agent.clone())

@@ -295,7 +295,10 @@ fn callbacks_are_due_until_they_are_queued(store: &dyn Store) {
     new.callback = Some("https://example.com/done".into());
     change(store, StoreChange::CreateTask(new));
     create(store, "t2");
-    for _ in 0..2 {
+    let mut new = task("t3");
+    new.stream_endpoint = Some("https://example.com/chunks".into());
+    change(store, StoreChange::CreateTask(new));
+    for _ in 0..3 {
         let leased = claim_one(store, 1);
         change(store, set(&leased, TaskState::Working));
     }
@@ -304,10 +307,17 @@ fn callbacks_are_due_until_they_are_queued(store: &dyn Store) {
     assert_eq!(store.tasks(&query).expect("a list").total, 0);
     store.sweep(time(11)).expect("swept");
     let due = store.tasks(&query).expect("a list").items;
-    assert_eq!(due.iter().map(|task| &task.key).collect::<Vec<_>>(), [&task_key("t1")]);
-    let mut update = TaskUpdate::new(task_key("t1"), due[0].version);
-    update.callback_queued = true;
-    change(store, StoreChange::UpdateTask(update));
+    assert_eq!(due.iter().map(|task| &task.key).collect::<Vec<_>>(), [&task_key("t1"), &task_key("t3")]);
+    let purge = |store: &dyn Store| {
+        change(store, StoreChange::Purge { ended_before: u64::MAX >> 1 });
+        store.task(&task_key("t3")).expect("read").is_some()
+    };
+    assert!(purge(store), "it is kept until its last posts are in the outbox");
+    for task in due {
+        let mut update = TaskUpdate::new(task.key, task.version);
+        update.callback_queued = true;
+        change(store, StoreChange::UpdateTask(update));
+    }
     assert_eq!(store.tasks(&query).expect("a list").total, 0);
 }
 
