@@ -25,6 +25,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
@@ -41,16 +42,23 @@ const RECEIPT: Duration = Duration::from_secs(30);
 /// The time between a termination, or the end of the server, and that of the dialogue. An `error` message can follow.
 const ENDING: Duration = Duration::from_secs(1);
 
+/// Limit on the messages of one agent that wait. Each has at most [`MESSAGE_BYTES`].
+const WAITING_MESSAGES: usize = 16;
+
 /// A message of an agent, and the place for the response to it.
 pub(crate) struct RelayedMessage {
     pub(crate) request: DialogueRequest,
     pub(crate) response: oneshot::Sender<Result<DialogueResponse, RpcError>>,
 }
 
-pub(crate) type RelaySender = mpsc::UnboundedSender<RelayedMessage>;
-/// The messages of one agent, in the order of their arrival. Their number is limited by that of open requests.
-pub(crate) type RelayReceiver = mpsc::UnboundedReceiver<RelayedMessage>;
+pub(crate) type RelaySender = mpsc::Sender<RelayedMessage>;
+/// The messages of one agent, in the order of their arrival.
+pub(crate) type RelayReceiver = mpsc::Receiver<RelayedMessage>;
 pub(crate) type RelayChannel = (RelaySender, RelayReceiver);
+
+pub(crate) fn relay_channel() -> RelayChannel {
+    mpsc::channel(WAITING_MESSAGES)
+}
 
 /// The members of a message that the server reads.
 #[derive(Debug, Deserialize)]
@@ -64,10 +72,9 @@ pub(crate) struct RelayedHead {
 /// Lets a client take the messages of an agent in the order of their arrival.
 pub(crate) fn relaying(client: Client, sender: RelaySender) -> Client {
     let extensions = Extensions::new().on_request(move |_, request: DialogueRequest| {
-        let (response, responded) = oneshot::channel();
-        // On the reader. Without a receiver the response is an error.
-        let _ = sender.send(RelayedMessage { request, response });
-        async move { responded.await.unwrap_or_else(|_| Err(has_ended())) }
+        // On the reader, in the order of the messages.
+        let responded = enqueue(&sender, request);
+        async move { responded?.await.unwrap_or_else(|_| Err(has_ended())) }
     });
     let advertise = |mut capabilities: duologue_schema::ClientCapabilities| {
         DuologueCapabilities::new().dialogue(true).write_to(&mut capabilities.meta);
@@ -81,9 +88,26 @@ pub(crate) async fn pass_on(
     relay: &RelaySender,
     request: DialogueRequest,
 ) -> Result<DialogueResponse, RpcError> {
+    enqueue(relay, request)?.await.unwrap_or_else(|_| Err(has_ended()))
+}
+
+/// Adds a message to those that wait, and returns the receiver of the response.
+fn enqueue(
+    relay: &RelaySender,
+    request: DialogueRequest,
+) -> Result<oneshot::Receiver<Result<DialogueResponse, RpcError>>, RpcError> {
+    head_of(&request)?;
     let (response, responded) = oneshot::channel();
-    let _ = relay.send(RelayedMessage { request, response });
-    responded.await.unwrap_or_else(|_| Err(has_ended()))
+    match relay.try_send(RelayedMessage { request, response }) {
+        Err(TrySendError::Full(_)) => {
+            let why = format!(
+                "{WAITING_MESSAGES} messages of the dialogue wait for the other agent, which is the limit; send this one again when one has its receipt"
+            );
+            Err(rpc_error(&EnvelopeErrorCode::Overloaded, why))
+        }
+        // Without a relay nobody responds.
+        Ok(()) | Err(TrySendError::Closed(_)) => Ok(responded),
+    }
 }
 
 /// Returns the error of a request with the code of an envelope's error.
@@ -197,7 +221,7 @@ impl DialogueWork {
         (to_caller, relayed): RelayChannel,
     ) -> Result<Self, WorkEnd> {
         let session = DialogueWork::session_of_caller(task).unwrap_or_default();
-        let (to_target, of_caller) = mpsc::unbounded_channel();
+        let (to_target, of_caller) = relay_channel();
         let caller = CallerSide::open(gateway, task, &session, to_target.clone()).await;
         let caller = caller.map_err(|why| failed(failure::UNREACHABLE, why, false))?;
         let is_repeated = task.attempts > 1;
@@ -521,5 +545,16 @@ mod tests {
         large.meta =
             Some(serde_json::from_value::<Meta>(json!({"x": "x".repeat(DIALOGUE_META_BYTES)})).unwrap());
         assert!(head_of(&large).unwrap_err().message.contains("`_meta` of a dialogue"));
+    }
+
+    #[test]
+    fn messages_that_wait_are_limited() {
+        let (relay, _relayed) = relay_channel();
+        let send = |text: &str| enqueue(&relay, request("d1", "agent://a", "agent://b", text));
+        assert!((0..WAITING_MESSAGES).all(|_| send("x").is_ok()));
+        let error = send("x").unwrap_err();
+        assert_eq!(error.code, EnvelopeErrorCode::Overloaded.rpc_code());
+        assert!(error.message.starts_with("16 messages of the dialogue wait"), "{error}");
+        assert_eq!(send(&"x".repeat(MESSAGE_BYTES)).unwrap_err().code, ErrorCode::INVALID_PARAMS);
     }
 }

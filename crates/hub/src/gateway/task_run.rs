@@ -22,11 +22,11 @@ use duologue_store::{
 };
 use futures_util::future::select_all;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession, failure_of};
-use crate::gateway::dialogue_relay::{DIALOGUE, DialogueWork};
+use crate::gateway::dialogue_relay::{DIALOGUE, DialogueWork, relay_channel};
 use crate::gateway::result_size::json_beginning;
 use crate::gateway::runner::{
     LEASE, RENEWAL, callback, extend_lease, insist, insist_while, renewing, stream_key,
@@ -256,7 +256,7 @@ impl TaskRun {
         };
         let trace = task.trace.as_deref().and_then(TraceContext::new);
         // A dialogue goes on in its session behind a restart.
-        let relay = DialogueWork::session_of_caller(task).map(|_| mpsc::unbounded_channel());
+        let relay = DialogueWork::session_of_caller(task).map(|_| relay_channel());
         let known = task.session.as_deref().filter(|_| relay.is_some());
         let opened = WorkSession::open_for(&agent, &self.key.owner, trace.as_ref(), known, relay).await;
         opened.map_err(|error| TaskEnd::from(failure_of(failure::UNREACHABLE, &error)))
