@@ -3,7 +3,8 @@
 use axum::http::StatusCode;
 use duologue_schema::PermissionOptionKind;
 use duologue_store::{
-    JsonText, QuestionQuery, QuestionState, Store, StoreBatch, StoreChange, StoredQuestion, StoredTaskKey,
+    JsonText, QuestionQuery, QuestionState, Store, StoreBatch, StoreChange, StorePage, StoredQuestion,
+    StoredTaskKey,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -74,8 +75,10 @@ impl From<StoredQuestion> for RestQuestion {
 pub struct RestTaskInput {
     /// The id of the task.
     pub task_id: String,
-    /// The questions, the oldest first.
+    /// The questions, the oldest first. Their page has at most 4 MiB.
     pub questions: Vec<RestQuestion>,
+    /// The number of all open questions of the task. Those behind the page follow when the first ones have their answers.
+    pub total: u64,
 }
 
 /// The answer to a question.
@@ -136,14 +139,28 @@ pub(crate) async fn get_input(
     let key = task.key;
     let task_id = key.task.clone();
     let open = caller.gateway().in_store(move |store| open_questions(store, key)).await?;
-    let questions = open.into_iter().map(RestQuestion::from).collect();
-    Ok(place.until_sent(RestReply::ok(&RestTaskInput { task_id, questions })?))
+    let total = open.total;
+    let questions = open.items.into_iter().map(RestQuestion::from).collect();
+    Ok(place.until_sent(RestReply::ok(&RestTaskInput { task_id, questions, total })?))
 }
 
-fn open_questions(store: &dyn Store, key: StoredTaskKey) -> duologue_store::Result<Vec<StoredQuestion>> {
+fn open_questions(
+    store: &dyn Store,
+    key: StoredTaskKey,
+) -> duologue_store::Result<StorePage<StoredQuestion>> {
     let mut query = QuestionQuery::default();
     (query.task, query.state) = (Some(key), Some(QuestionState::Open));
-    Ok(store.questions(&query)?.items)
+    store.questions(&query)
+}
+
+/// Returns the id of the only open question of a task.
+fn only_question(store: &dyn Store, key: StoredTaskKey) -> duologue_store::Result<Result<String, Refusal>> {
+    let mut open = open_questions(store, key)?;
+    Ok(match (open.items.pop(), open.total) {
+        (Some(question), 1) => Ok(question.id),
+        (None, _) => Err(conflict("the task has no open question")),
+        (Some(_), _) => Err(conflict("the task has several open questions; name one as `questionId`")),
+    })
 }
 
 /// Answers a question of a task. The first answer counts.
@@ -181,14 +198,9 @@ pub(crate) async fn answer_input(
             // A repeated answer finds no question any more, but its key has the response.
             None => match repeated(store, seen.as_ref(), time)? {
                 Some(reply) => return Ok(Ok((reply, None))),
-                None => match &open_questions(store, key.clone())?[..] {
-                    [question] => question.id.clone(),
-                    [] => return Ok(Err(conflict("the task has no open question"))),
-                    _ => {
-                        return Ok(Err(conflict(
-                            "the task has several open questions; name one as `questionId`",
-                        )));
-                    }
+                None => match only_question(store, key.clone())? {
+                    Ok(question) => question,
+                    Err(refusal) => return Ok(Err(refusal)),
                 },
             },
         };
@@ -237,4 +249,29 @@ fn decision(question: Option<StoredQuestion>, answer: &JsonText) -> QuestionDeci
     let mut chosen = options.filter(|option| wanted.is_some() && option["optionId"].as_str() == wanted);
     let kind = chosen.next().and_then(|option| option["kind"].as_str());
     permission_decision(kind.map(PermissionOptionKind::from).as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use duologue_store::{NewQuestion, NewTask};
+
+    use super::*;
+    use crate::gateway::task_run::tests::gateway;
+
+    #[tokio::test]
+    async fn questions_behind_the_page_count() {
+        let (gateway, _folder) = gateway("", |settings| settings.page_entries = 1);
+        let key = StoredTaskKey::new("alice", "writer", "t");
+        let only = || only_question(&*gateway.store, key.clone()).expect("the store");
+        let task = StoreChange::CreateTask(NewTask::new(key.clone(), "a", "write", JsonText::default()));
+        gateway.store.apply(StoreBatch::new(gateway.time()).with(task)).expect("a task");
+        assert!(only().is_err());
+        for id in ["q1", "q2"] {
+            let question = StoreChange::AddQuestion(NewQuestion::new(key.clone(), id, JsonText::default()));
+            gateway.store.apply(StoreBatch::new(gateway.time()).with(question)).expect("a question");
+            assert_eq!(only().ok().as_deref(), Some("q1").filter(|_| id == "q1"));
+        }
+        let page = open_questions(&*gateway.store, key.clone()).expect("the store");
+        assert_eq!((page.items.len(), page.total), (1, 2));
+    }
 }

@@ -262,7 +262,7 @@ async fn tasks_callbacks_and_streams_are_as_documented() {
     compare(&asked, task("t2", "processing", json!({})), asks);
     let input = world.get(ALICE, &format!("{path}/t2/input")).await.expect(200);
     let question = json!({"questionId": "<id>", "question": input["questions"][0]["question"], "state": "open", "createdAt": "<time>"});
-    compare(&input, json!({"taskId": "t2", "questions": [question]}), json!({}));
+    compare(&input, json!({"taskId": "t2", "questions": [question], "total": 1}), json!({}));
     let cancel = Call::new("POST", &format!("{path}/t2/cancel")).key(ALICE);
     let mut cancelling = of_writer("cancelling");
     cancelling["cancelling"] = json!(true);
