@@ -6,8 +6,8 @@ use crate::gateway::rest::session_log::log_refusal;
 use crate::gateway::task_run::stop_lost;
 use crate::gateway::{GatewayShared, Refusal};
 
-/// Removes the records and the sessions of a principal, and returns their number. The store knows of the erasure from the
-/// removal of the records on.
+/// Removes the records and the sessions of a principal, and returns their number. The store knows of the erasure from
+/// the removal of the records on.
 pub(crate) async fn erase(gateway: &GatewayShared, principal: &str) -> Result<u64, Refusal> {
     let batch = StoreBatch::new(gateway.time());
     let batch = batch.with(StoreChange::ErasePrincipal { principal: principal.to_owned() });

@@ -29,7 +29,7 @@ use crate::state::CONTEXT_LOST;
 enum AnswerFailure {
     /// The connection to the agent was lost. The message is treated as after the loss of a server.
     Lost,
-    /// The message was erased, or belongs to another attempt now.
+    /// The message was erased.
     Gone,
     /// The agent has not begun the message.
     NotBegun(String),

@@ -493,9 +493,15 @@ impl GatewayShared {
     /// Puts the agents and principals of the configuration into the store. Agents that it has no more are removed, and
     /// principals are disabled.
     fn register_configured(&self) -> Result<(), Error> {
+        // Before the others, because another principal can have the key of one that was removed.
+        let kept = self.store.apply(StoreBatch::new(self.time()).with(self.kept_principals()))?;
+        if let Some(ChangeOutcome::Count(count @ 1..)) = kept.of(0) {
+            tracing::warn!(
+                count,
+                "principals that the configuration does not name are disabled, and their open work has ended"
+            );
+        }
         let mut batch = StoreBatch::new(self.time());
-        // It is the first change, because another principal can have the key of one that was removed.
-        batch.push(self.kept_principals());
         self.register_agents(&mut batch)?;
         self.restore_attached(&mut batch)?;
         self.open_left()?;
@@ -506,12 +512,7 @@ impl GatewayShared {
             stored.webhook_secret.clone_from(&principal.webhook_secret);
             batch.push(StoreChange::PutPrincipal(stored));
         }
-        if let Some(ChangeOutcome::Count(count @ 1..)) = self.store.apply(batch)?.of(0) {
-            tracing::warn!(
-                count,
-                "principals that the configuration does not name are disabled, and their open work has ended"
-            );
-        }
+        self.store.apply(batch)?;
         agent_calls::cancel_orphans(&*self.store, self.time())?;
         Ok(())
     }

@@ -46,9 +46,14 @@ impl Served {
 
             [[agents]]
             id = "writer"
+            trust = "shared"
             cwd = "work"
             command = [{program:?}, "--exact", "hub::agent_process", "--nocapture"]
             env = {{ {AGENT} = "0", {MARK} = {{ file = "mark" }} }}
+
+            [[principals]]
+            id = "alice"
+            certificate = "alice.example.org"
             "#
         );
         let file = data.path().join("hub.toml");

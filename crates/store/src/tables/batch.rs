@@ -250,8 +250,8 @@ pub enum StoreChange {
     /// Enables these principals and disables all others, also those of which there is nothing but work. What a
     /// principal that is disabled has in the queues ends: its tasks fail with
     /// [`TaskFailure::PRINCIPAL_REMOVED`](crate::TaskFailure::PRINCIPAL_REMOVED), or are cancelled if they were being
-    /// cancelled, and its messages are dead letters, which cannot be sent again. Its key and secret are removed, and its
-    /// records stay. The outcome is the number of principals that were not disabled before.
+    /// cancelled, and its messages are dead letters, which are not sent again while it is disabled. Its key and secret
+    /// are removed, and its records stay. The outcome is the number of principals that were not disabled before.
     KeepPrincipals {
         /// The principals.
         principals: Vec<String>,

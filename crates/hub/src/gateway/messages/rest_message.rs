@@ -70,11 +70,11 @@ pub(super) async fn answer(
     }
 }
 
-/// Returns true if a message was erased, or belongs to another attempt now.
+/// Returns true if a message was erased.
 async fn is_gone(gateway: &GatewayShared, message: &StoredMessage) -> bool {
-    let (key, attempts) = (message.key(), message.attempts);
+    let key = message.key();
     match gateway.in_store(move |store| store.message(&key)).await {
-        Ok(found) => found.is_none_or(|found| found.attempts != attempts),
+        Ok(found) => found.is_none(),
         // The log of the server has the reason.
         Err(_) => false,
     }

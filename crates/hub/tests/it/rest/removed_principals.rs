@@ -70,7 +70,7 @@ async fn the_work_of_a_principal_that_was_removed_ends() {
     given_up.state = Some(OutboxState::GivenUp);
     let post = until(async || store.deliveries(&given_up).unwrap().items.pop()).await;
     assert_eq!(post.last_error.as_deref(), Some("the principal \"alice\" is disabled"));
-    // The agent learns of the end of the task. Work that is newer is tried, and that of alice would have been before it.
+    // The agent learns of the end of the task. Newer work is tried, and that of alice would have been before it.
     until(async || agent.received().into_iter().find(|call| call.path.ends_with("/cancel"))).await;
     until_status(&world, "writer", "online").await;
     for (path, body) in [(TASKS, &task), (MESSAGES, &message)] {

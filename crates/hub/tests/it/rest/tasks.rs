@@ -177,7 +177,7 @@ async fn the_first_answer_to_a_question_counts() {
     world.post(ALICE, TASKS, task("t1")).await.expect(202);
     let mut worker = Worker::claim(&world).await;
     let input = format!("{TASKS}/t1/input");
-    let none = json!({"taskId": "t1", "questions": []});
+    let none = json!({"taskId": "t1", "questions": [], "total": 0});
     assert_eq!(world.get(ALICE, &input).await.expect(200), none);
     world.post(ALICE, &input, json!({"answer": 1})).await.refused(409, "conflict");
     for id in ["q1", "q2"] {

@@ -423,7 +423,7 @@ pub(super) fn end_of_agent(change: &mut OpenChange<'_>, agent: &str) -> ChangeSt
     open.into_iter().try_for_each(|row| fail(change, row, &failure).map(drop))
 }
 
-/// Ends the tasks of a principal that is disabled. The next sweep reports them, because an agent elsewhere can have them.
+/// Ends the tasks of a principal that is disabled. The next sweep reports them: an agent elsewhere can have them.
 pub(super) fn end_of_owner(change: &mut OpenChange<'_>, owner: &str) -> ChangeStep<()> {
     let failure = TaskFailure::new(TaskFailure::PRINCIPAL_REMOVED, super::principals::REMOVED, false);
     for row in rows(change, "SELECT seq FROM tasks WHERE owner = ?1 AND ended = 0", [owner])? {

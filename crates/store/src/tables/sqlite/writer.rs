@@ -342,6 +342,7 @@ impl StoreWriter {
             let _ = self.database.execute_batch("ROLLBACK");
         }
         self.memory.counts.clear();
+        // Those that wait for an earlier transaction were woken before this one began.
         self.memory.wakes.clear();
         self.memory.ended_tasks.truncate(self.memory.earlier_ends);
         self.lose_bounds();

@@ -28,7 +28,8 @@ async fn an_erasure_outlives_a_death_at_each_write() {
         let faults = Arc::new(Faults::default());
         let world = RestWorld::start_with(&writer(), faulty(&faults)).await;
         for number in 0..SESSIONS {
-            let message = json!({"messageId": number.to_string(), "mode": "sync", "message": {"type": "query", "content": "c"}});
+            let content = json!({"type": "query", "content": "c"});
+            let message = json!({"messageId": number.to_string(), "mode": "sync", "message": content});
             world.post(ALICE, "/agents/writer/messages", &message).await.expect(200);
         }
         faults.die(death);
