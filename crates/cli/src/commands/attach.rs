@@ -82,7 +82,8 @@ async fn attach(args: AttachArgs) -> Result<Exit> {
     };
     let data = match args.data {
         Some(data) => data,
-        None => state_folder::of_user()?.join("attached").join(args.id.as_deref().unwrap_or("agent")),
+        // A hub of the same user has the folder `attached`.
+        None => state_folder::of_user()?.join("attachments").join(args.id.as_deref().unwrap_or("agent")),
     };
     let mut attachment = AgentAttachment::new(&url, options);
     if let (Some(file), Some(id)) = (&args.keys, &args.id) {
