@@ -61,6 +61,52 @@ async fn both_transports_are_encrypted() {
     .await;
 }
 
+/// Nothing was sent before the handshake ends, so it is tried again.
+#[tokio::test]
+async fn a_connection_that_is_cut_in_its_handshake_is_opened_again() {
+    in_time(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (cert, key) = certificate(&folder);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let server = listener.local_addr().expect("an address");
+        let mut options = ServerOptions::default();
+        options.tls = Some(ServerTls::from_pem_files(&cert, &key).expect("a certificate"));
+        tokio::spawn(serve(listener, echo_endpoint(), options));
+        for transport in [RemoteTransport::WebSocket, RemoteTransport::Events] {
+            for bytes in [0, 1, 100] {
+                let relay = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+                let url = format!("https://localhost:{}/acp", relay.local_addr().expect("an address").port());
+                tokio::spawn(async move {
+                    let mut is_cut = false;
+                    while let Ok((mut client, _)) = relay.accept().await {
+                        let mut server = TcpStream::connect(server).await.expect("a connection");
+                        if is_cut {
+                            tokio::spawn(async move {
+                                tokio::io::copy_bidirectional(&mut client, &mut server).await
+                            });
+                            continue;
+                        }
+                        is_cut = true;
+                        let (mut from_client, mut to_client) = client.split();
+                        let (from_server, mut to_server) = server.split();
+                        let mut answer = from_server.take(bytes);
+                        tokio::select! {
+                            _ = tokio::io::copy(&mut answer, &mut to_client) => {}
+                            _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
+                        }
+                    }
+                });
+                let mut options = quick();
+                options.transport = transport;
+                options.trust_pem_file(&cert).expect("a certificate");
+                let (connection, _) = connect(&url, options).await.expect("a connection");
+                Lines::new(connection).request(0, "initialize", json!({})).await;
+            }
+        }
+    })
+    .await;
+}
+
 /// A session that is resumed would bring a certificate that is not checked again.
 #[tokio::test]
 async fn a_session_with_a_client_certificate_is_not_resumed() {
