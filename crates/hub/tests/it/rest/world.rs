@@ -313,6 +313,11 @@ impl OpenResponse {
         .await
     }
 
+    /// Returns true if there is nothing to read now.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.socket.try_read(&mut [0]).is_err()
+    }
+
     /// Reads until the end.
     pub(crate) async fn end(mut self) -> String {
         in_time(async { while self.read_more().await {} }).await;
