@@ -256,8 +256,8 @@ fn awaited(kind: &EnvelopeKind) -> String {
     }
 }
 
-/// Returns the error in the envelope of a JSON-RPC error, and the `_meta` beside it. Without an envelope the
-/// JSON-RPC code is mapped to the nearest one.
+/// Returns the error in the envelope of a JSON-RPC error, and the `_meta` beside it. Without an envelope it is the `code` in
+/// the data, such as `context_lost` of a server, or else the one nearest to the JSON-RPC code.
 pub(crate) fn answer_of(error: &WireError) -> AnswerError {
     /// Contains only the error: mistakes in the rest of the envelope do not matter.
     #[derive(Deserialize)]
@@ -268,10 +268,19 @@ pub(crate) fn answer_of(error: &WireError) -> AnswerError {
     struct Around {
         payload: EnvelopeError,
     }
-    let fault = match error.data.as_ref().and_then(|data| data.parse::<Data>().ok()) {
-        Some(data) => data.envelope.payload,
+    #[derive(Deserialize)]
+    struct Plain {
+        code: EnvelopeErrorCode,
+        retryable: bool,
+    }
+    let data = error.data.as_ref();
+    let in_envelope = data.and_then(|data| Some(data.parse::<Data>().ok()?.envelope.payload));
+    let fault = in_envelope.unwrap_or_else(|| match data.and_then(|data| data.parse::<Plain>().ok()) {
+        Some(Plain { code, retryable }) => {
+            EnvelopeError::of(code, error.message.clone()).retryable(retryable)
+        }
         None => EnvelopeError::of(EnvelopeErrorCode::from_rpc(error.code), error.message.clone()),
-    };
+    });
     AnswerError::new(fault, meta_of(error))
 }
 
@@ -306,6 +315,24 @@ mod tests {
     use duologue_rpc::Closed;
 
     use super::*;
+
+    /// A server answers in the place of an agent that it cannot reach, and knows if a retry can succeed.
+    #[test]
+    fn an_error_without_an_envelope_has_the_code_of_its_data() {
+        for (data, code, is_retryable) in [
+            (r#"{"code":"context_lost","retryable":false}"#, "context_lost", false),
+            (r#"{"code":"interrupted","retryable":true}"#, "interrupted", true),
+            (r#"{"code":"interrupted"}"#, "internal", true),
+            (r#"{"code":7,"retryable":false}"#, "internal", true),
+            ("null", "internal", true),
+        ] {
+            let error =
+                WireError::internal("no".to_owned()).data(serde_json::from_str::<Json>(data).unwrap());
+            let fault = answer_of(&error).fault;
+            let found = (fault.code.as_str(), fault.retryable, fault.message.as_str());
+            assert_eq!(found, (code, is_retryable, "no"), "{data}");
+        }
+    }
 
     /// Each error has a code that an envelope can carry. A handler that passes it on keeps only the chance of a retry.
     #[test]
