@@ -125,23 +125,12 @@ fn taken(log: &str) -> BTreeMap<String, usize> {
     counts
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_car_is_bought_although_the_hub_is_killed() {
-    a_car_is_bought_although(Server::kill).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_car_is_bought_although_the_hub_is_stopped() {
-    a_car_is_bought_although(Server::stop).await;
-}
-
-/// Ends the hub while one dialogue waits for another that is nested in it.
-async fn a_car_is_bought_although(end: fn(&mut Server)) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let data = folder.path();
+/// Starts a hub with the three agents, and a deal that waits in its middle: a dialogue is to be nested in another, and its
+/// recipient is away.
+async fn half_a_deal(data: &Path) -> (Server, String, [Attached; 2]) {
     let keys = Command::new(example("car-purchase")).arg("keys").output().expect("it starts");
     std::fs::write(data.join("keys.json"), keys.stdout).expect("a file");
-    let mut server = hub(data, "127.0.0.1:0");
+    let server = hub(data, "127.0.0.1:0");
     let address = server.url.trim_end_matches("/acp").split_once("//").expect("a scheme").1.to_owned();
     let mut attached = AGENTS.map(|agent| Attached::start(data, &server, agent));
     attached.iter_mut().for_each(Attached::until_attached);
@@ -151,15 +140,22 @@ async fn a_car_is_bought_although(end: fn(&mut Server)) {
     }
 
     // Without the agent that knows the cars the deal waits in its middle.
-    let [mut buyer, mut seller, details] = attached;
+    let [buyer, seller, details] = attached;
     drop(details);
     until(async || rest.agent("details").await.ok().filter(|it| it.status == RestAgentStatus::Offline)).await;
     let mut task = RestNewTask::new("buy", JsonText::of("a car").expect("JSON"));
     task.task_id = Some("t1".into());
     rest.create_task("buyer", &task).await.expect("a task");
     until(async || logs(data, "seller").contains("\"session_id\":\"s2\"").then_some(())).await;
+    (server, address, [buyer, seller])
+}
 
-    end(&mut server);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_car_is_bought_although_the_hub_is_killed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    let (mut server, address, [mut buyer, mut seller]) = half_a_deal(data).await;
+    server.kill();
     let server = hub(data, &address);
     [&mut buyer, &mut seller].into_iter().for_each(Attached::until_attached);
     let mut details = Attached::start(data, &server, AGENTS[2]);
@@ -174,5 +170,22 @@ async fn a_car_is_bought_although(end: fn(&mut Server)) {
         let taken = taken(&logs(data, agent));
         assert!(taken.values().all(|times| *times == 1), "{agent}: {taken:?}");
         assert_eq!(taken.len(), count, "{agent}: {taken:?}");
+    }
+}
+
+/// A hub that is stopped ends the sessions of its agents elsewhere, so their dialogues cannot go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deal_ends_when_the_hub_is_stopped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path();
+    let (mut server, address, mut attached) = half_a_deal(data).await;
+    server.stop();
+    let server = hub(data, &address);
+    attached.iter_mut().for_each(Attached::until_attached);
+    let rest = client(&server);
+    for (agent, id, code) in [("buyer", "t1", "restarted"), ("seller", "s1", "unreachable")] {
+        let task = ended(&rest, agent, id).await;
+        let error = task.error.as_ref().map(|error| error.code.as_str());
+        assert_eq!((task.status, error), (RestTaskStatus::Failed, Some(code)), "{agent}: {:?}", task.error);
     }
 }

@@ -228,8 +228,8 @@ impl DialogueWork {
         for session in [&caller.session, &work.session] {
             // A request brings the agent's session back behind a restart.
             if is_repeated && let Err(error) = session.peer_agent().ping().await {
-                let code = error.code();
-                if !code.is_retryable() && !matches!(error, ExchangeError::NotSupported { .. }) {
+                // One whose context is lost cannot go on.
+                if !error.is_retryable() && !matches!(error, ExchangeError::NotSupported { .. }) {
                     return Err(failed(failure::UNREACHABLE, error.fault().message, false));
                 }
                 tracing::debug!(dialogue = task.key.task, %error, "a session of a dialogue has not answered");
