@@ -37,8 +37,9 @@ impl Drop for RunningLine {
 
 /// The terminals of a reader, in a folder that the agents of the example may use.
 struct GuideTerminals {
-    folder: TempDir,
+    /// They end before their folder.
     serving: Vec<RunningLine>,
+    folder: TempDir,
     /// The address of the newest hub.
     hub: String,
 }

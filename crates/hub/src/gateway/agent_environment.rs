@@ -19,7 +19,7 @@ pub struct AgentEnvironment(pub BTreeMap<String, EnvironmentValue>);
 #[serde(try_from = "toml::Value")]
 #[non_exhaustive]
 pub enum EnvironmentValue {
-    /// The value itself. Who may read the configuration knows it.
+    /// The value itself. All readers of the configuration know it.
     Text(SecretText),
     /// A variable or a file with the value. It is read when the gateway is opened.
     Source(SecretSource),
