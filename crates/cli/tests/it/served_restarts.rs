@@ -109,7 +109,7 @@ fn what_an_agent_sends_around_its_answers_reaches_the_clients_of_the_next_server
             messages.into_iter().filter(|message| message["params"]["sessionId"] == *kept).collect();
         let (next, _) = it.last_process();
         assert_eq!(text(&of_kept), "first", "{}", it.row);
-        // What the next process sends behind its answer to the load counts too.
+        // Messages of the next process behind its answer to the load count too.
         let names = commands(&of_kept);
         assert!(names.len() == 2 && names[1] == next && next != former, "{}: {names:?} {next}", it.row);
         // A session that begins anew, and one that this server creates.

@@ -83,7 +83,7 @@ fn a_key_of_one_algorithm_verifies_no_signature_of_the_other() {
     for secret in [public, PRIVATE, SECRET, [0; 32]] {
         let forged = forge(&message, &header("HS256", "e1"), &secret);
         assert_eq!(seller.verify(&forged, 0, start()), Err(VerifyError::Algorithm("e1".into())));
-        // The header has the algorithm of the key, and the signature is of the other one.
+        // The header has the algorithm of the key, and the signature is of the other algorithm.
         let forged = forge(&message, &header("EdDSA", "e1"), &secret);
         assert_eq!(seller.verify(&forged, 0, start()), Err(VerifyError::Forged("e1".into())));
         let forged = forge_ed25519(&message, &header("EdDSA", "k1"), &secret);

@@ -28,7 +28,7 @@ async fn open_dialogues_go_on_during_a_drain_and_new_ones_are_refused() {
     let drained = tokio::spawn(async move { gateway.drain(Duration::MAX).await });
     until(async || (world.get(ADMIN, "/ready").await.status == 503).then_some(())).await;
     drop(socket);
-    // The nested dialogue is answered, and the other one goes on to its end.
+    // The nested dialogue is answered, and the outer one goes on to its end.
     assert_eq!(in_time(drained).await.unwrap(), 0);
     let ended = ended_task(&world, ALICE, &task).await;
     let text = ended["result"]["text"].as_str().unwrap_or_else(|| panic!("{ended}"));
