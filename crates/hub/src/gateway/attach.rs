@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use crate::gateway::access::{Action, Principal};
 use crate::gateway::acp::PrincipalEndpoints;
 use crate::gateway::attach_client::AttachmentCard;
-use crate::gateway::config::{AgentConfig, is_agent_id};
+use crate::gateway::config::{AgentConfig, check_agent_id};
 use crate::gateway::hosted::{HostedEntry, check_keys};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
 use crate::remote_agent::{AgentPresence, RemoteAgent};
@@ -71,9 +71,7 @@ impl GatewayShared {
             Refusal::invalid("name the agent, such as `/attach/planner`: this key belongs to no agent")
         })?;
         self.permit(principal, Action::Act, &agent)?;
-        if !is_agent_id(&agent) {
-            return Err(Refusal::invalid("agentId: use 1 to 64 letters, digits, `.`, `_` and `-`"));
-        }
+        check_agent_id(&agent).map_err(|why| Refusal::invalid(format!("agentId: {why}")))?;
         if self.agents.contains_key(&agent) {
             let why = "the agent is in the configuration of the server; attach with another id";
             return Err(Refusal::new(RefusalCode::Conflict, why));

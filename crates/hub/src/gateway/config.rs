@@ -16,6 +16,7 @@ use crate::gateway::hosted::check_keys;
 use crate::gateway::keys::key_expiry;
 use crate::gateway::rest_agent::outbound_settings;
 use crate::gateway::result_size::check_result_bytes;
+use crate::gateway::routing::OPERATOR;
 use crate::hub::DISK_BYTES;
 use crate::outbound::OutboundClient;
 use crate::secret_source::{SecretSource, resolve_program};
@@ -444,9 +445,7 @@ impl GatewayConfig {
         let mut ids = HashSet::new();
         for agent in &self.agents {
             let id = &agent.id;
-            if !is_agent_id(id) {
-                return Err(format!("agents.id is {id:?}; use 1 to 64 letters, digits, `.`, `_` and `-`"));
-            }
+            check_agent_id(id).map_err(|why| format!("agents.id is {id:?}; {why}"))?;
             if !ids.insert(id) {
                 return Err(format!("two agents have the id {id:?}"));
             }
@@ -671,6 +670,17 @@ impl AgentConfig {
 
 /// The principal of the token in the data folder. It has all permissions.
 pub const LOCAL_PRINCIPAL: &str = "local";
+
+/// Returns the reason for which no program can be the agent with an id.
+pub(crate) fn check_agent_id(id: &str) -> Result<(), String> {
+    if !is_agent_id(id) {
+        return Err("use 1 to 64 letters, digits, `.`, `_` and `-`".to_owned());
+    }
+    if id == OPERATOR {
+        return Err(format!("`{OPERATOR}` is the inbox of an administrator; use another id"));
+    }
+    Ok(())
+}
 
 /// Returns true for a text that can be the id of an agent.
 pub(crate) fn is_agent_id(id: &str) -> bool {

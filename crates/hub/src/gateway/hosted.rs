@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::gateway::GatewayShared;
-use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL};
+use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL, check_agent_id};
 use crate::gateway::conversations::Conversations;
 use crate::gateway::rest_agent::{RestPeer, credential};
 use crate::gateway::result_size::ResultSize;
@@ -287,6 +287,11 @@ impl GatewayShared {
     pub(crate) fn restore_attached(&self, batch: &mut StoreBatch) -> Result<(), Error> {
         for mut agent in self.registered(RegistrySource::Attached)? {
             if self.agents.contains_key(&agent.id) {
+                continue;
+            }
+            // An earlier version has let a program attach with such an id.
+            if check_agent_id(&agent.id).is_err() {
+                batch.push(StoreChange::RemoveAgent { agent: agent.id });
                 continue;
             }
             let Some(config) = AgentConfig::of_card(&agent) else { continue };

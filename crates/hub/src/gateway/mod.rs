@@ -82,6 +82,7 @@ use crate::gateway::keys::{PrincipalKeys, key_digest};
 use crate::gateway::metrics::GatewayMetrics;
 use crate::gateway::rest_agent::outbound_settings;
 use crate::gateway::result_size::ResultSize;
+use crate::gateway::routing::OPERATOR;
 use crate::gateway::task_output::TaskOutputs;
 use crate::gateway::work::WorkCounts;
 use crate::http::{FLUSH, require_token};
@@ -376,16 +377,12 @@ impl GatewayShared {
         self.draining.load(Relaxed)
     }
 
-    /// Returns true if there is a worker for the tasks of an agent: it belongs to the configuration or was attached.
-    fn runs_tasks(&self, agent: &str) -> bool {
-        self.has_task_workers || self.hosted(agent).is_some()
-    }
-
     /// Returns the refusal of work for an agent that could not begin it.
     pub(crate) fn unable(&self, agent: &str, action: Action) -> Option<Refusal> {
         match self.hosted(agent) {
             Some(entry) if entry.cwd.is_none() => Some(Refusal::no_folder(agent)),
-            None if action == Action::Task && !self.runs_tasks(agent) => Some(Refusal::no_tasks(agent)),
+            None if action == Action::Task && agent == OPERATOR => Some(Refusal::no_tasks_of_operator()),
+            None if action == Action::Task && !self.has_task_workers => Some(Refusal::no_tasks(agent)),
             _ => None,
         }
     }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use duologue_store::Error as StoreError;
 
+use crate::gateway::routing::OPERATOR;
+
 /// Declares the codes, each with its text, its status and whether the same request can succeed later.
 macro_rules! refusal_codes {
     ($($(#[$doc:meta])* $code:ident = ($text:literal, $status:literal, $is_retryable:literal);)*) => {
@@ -112,6 +114,14 @@ impl Refusal {
     pub(crate) fn no_tasks(agent: &str) -> Self {
         let why = format!(
             "the agent {agent:?} takes messages alone: it is neither in the configuration of the server nor attached; send a message, or attach it"
+        );
+        Refusal::new(RefusalCode::Conflict, why)
+    }
+
+    /// Creates the refusal of a task for the inbox of an administrator.
+    pub(crate) fn no_tasks_of_operator() -> Self {
+        let why = format!(
+            "the agent {OPERATOR:?} takes messages alone: it is the inbox of an administrator; send a message, or name another agent"
         );
         Refusal::new(RefusalCode::Conflict, why)
     }

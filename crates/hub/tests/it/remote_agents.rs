@@ -7,6 +7,7 @@ use duologue_client::Client;
 use duologue_http::{ConnectOptions, connect};
 use duologue_hub::gateway::{AgentAttachment, AttachmentEvent};
 use duologue_hub::{Hub, ServerOptions};
+use duologue_store::{JsonText, RegisteredAgent, RegistrySource, StoreChange};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -259,6 +260,21 @@ async fn a_program_attaches_and_works() {
     assert_eq!(answered["status"], "completed", "{answered}");
     world.stop().await;
     program.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_program_attaches_as_the_operator() {
+    let data = tempfile::tempdir().unwrap();
+    let world = RestWorld::start("").await;
+    let reason = Program::start(&world, ADMIN, Some("operator"), data.path(), 0).refused().await;
+    assert!(reason.contains("400") && reason.contains("inbox of an administrator"), "{reason}");
+    // One that has attached to an earlier version is gone.
+    let mut entry = RegisteredAgent::new("operator", "local", RegistrySource::Attached, "/acp/operator");
+    entry.card = JsonText::of(&json!({"maxConcurrentTasks": 1})).unwrap();
+    world.apply(StoreChange::PutAgent(entry)).await;
+    let world = world.restart().await;
+    world.get(ADMIN, "/agents/operator").await.refused(404, "not_found");
+    world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

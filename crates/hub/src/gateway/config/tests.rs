@@ -30,6 +30,17 @@ fn a_rule_or_role_without_effect_is_refused() {
 }
 
 #[test]
+fn no_agent_of_the_file_is_the_operator() {
+    for address in ["command = [\"a\"]", "url = \"wss://a.example/acp\"\ncwd = \"/\"", "rest = \"https://a.example\""] {
+        let text = |id: &str| format!("[[agents]]\nid = {id:?}\n{address}\n");
+        let check = |id: &str| toml::from_str::<GatewayConfig>(&text(id)).unwrap().check();
+        check("operators").unwrap();
+        let refused = check("operator").unwrap_err();
+        assert!(refused.contains("agents.id is \"operator\"") && refused.contains("inbox"), "{refused}");
+    }
+}
+
+#[test]
 fn an_agent_works_on_one_task_and_one_message_at_least() {
     for (setting, is_valid) in
         [("max_messages = 1", true), ("max_messages = 0", false), ("max_tasks = 0", false)]

@@ -65,6 +65,11 @@ async fn a_fallback_gets_what_no_agent_can_take() {
     world.post(ALICE, &format!("{nobody}/messages"), with("hidden")).await.refused(404, "not_found");
     let sent = world.post(ALICE, &format!("{nobody}/messages"), with("operator")).await.expect(202);
     assert_eq!(sent["agentId"], "operator");
+    // A program that embeds the gateway works on the tasks of others, and on none of the operator.
+    let mut work = task("t-1");
+    work["fallback"] = json!("operator");
+    let refused = world.post(ALICE, &format!("{nobody}/tasks"), work).await;
+    assert!(refused.refused(409, "conflict").contains("inbox of an administrator"));
     // The operator is nobody's agent without a fallback.
     world.post(ALICE, "/agents/operator/messages", &query).await.refused(404, "not_found");
     world.put(ADMIN, "/registry/agents/operator", "{}").await.expect(201);
