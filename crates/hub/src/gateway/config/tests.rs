@@ -31,7 +31,9 @@ fn a_rule_or_role_without_effect_is_refused() {
 
 #[test]
 fn no_agent_of_the_file_is_the_operator() {
-    for address in ["command = [\"a\"]", "url = \"wss://a.example/acp\"\ncwd = \"/\"", "rest = \"https://a.example\""] {
+    for address in
+        ["command = [\"a\"]", "url = \"wss://a.example/acp\"\ncwd = \"/\"", "rest = \"https://a.example\""]
+    {
         let text = |id: &str| format!("[[agents]]\nid = {id:?}\n{address}\n");
         let check = |id: &str| toml::from_str::<GatewayConfig>(&text(id)).unwrap().check();
         check("operators").unwrap();

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
@@ -23,14 +22,14 @@ use crate::gateway::access::Action;
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::agent_turn::is_text;
 use crate::gateway::conversations::GROUP;
-use crate::gateway::rest::OpenPage;
 use crate::gateway::rest::request::{
-    AnyBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, is_json, parse_json,
+    AnyBody, OnceBatch, OnceKey, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, is_json, parse_json,
 };
 use crate::gateway::rest::response_room::ResponseRoom;
 use crate::gateway::rest::values::{
     AgentTarget, RestFailure, RestId, RestMetadata, RestNumber, RestPriority, unless_null,
 };
+use crate::gateway::rest::{OpenPage, OpenRequest};
 use crate::gateway::routing::OPERATOR;
 use crate::gateway::{Refusal, RefusalCode, events, failure};
 
@@ -333,10 +332,23 @@ pub(crate) async fn send_message(
     sent.correlation_id = sent.correlation_id.or(members.correlation_id);
     sent.priority = sent.priority.or(members.priority);
     let mode = sent.mode.or(members.mode).unwrap_or_default();
-    let (fallback, chosen) = (sent.fallback.as_ref(), sent.message_id.as_ref());
-    let (agent, is_allowed) = caller.route(agent_id, fallback, Action::Message, chosen).await?;
-    let sending = Sending { is_allowed, agent, mode };
-    sending.send(&caller, sent, &body.bytes).await
+    let is_sync = mode == RestSendMode::Sync;
+    let place = is_sync.then(|| caller.rest.open_request(&caller.principal)).transpose()?;
+    // The key is in use until the end of the wait.
+    let seen = caller.once("send_message", &body.bytes)?;
+    let reply = match caller.repeated(seen.as_ref()).await? {
+        Some(reply) => reply,
+        None => {
+            let (fallback, chosen) = (sent.fallback.as_ref(), sent.message_id.as_ref());
+            let (agent, is_allowed) = caller.route(agent_id, fallback, Action::Message, chosen).await?;
+            let sending = Sending { is_allowed, agent, mode };
+            sending.send(&caller, sent, seen.clone()).await?
+        }
+    };
+    match place {
+        Some(place) => wait_for_answer(&caller, reply, place).await,
+        None => Ok(reply.into_response()),
+    }
 }
 
 /// The members of a dialogue message that the server reads.
@@ -402,8 +414,8 @@ impl Sending {
         self,
         caller: &RestCaller,
         sent: RestNewMessage,
-        bytes: &Bytes,
-    ) -> Result<Response, Refusal> {
+        seen: Option<OnceKey>,
+    ) -> Result<RestReply, Refusal> {
         let rest = &caller.rest;
         let time = rest.gateway.time();
         let correlation_id = sent.correlation_id.as_ref().map(|id| &id.0);
@@ -448,14 +460,10 @@ impl Sending {
             error: None,
         };
         let reply = RestReply::new(StatusCode::ACCEPTED, &received)?;
-        let seen = caller.once("send_message", bytes)?;
-        let batch =
-            OnceBatch::new(StoreBatch::new(time).with(StoreChange::Enqueue(new.clone())), seen.clone());
-        // The wait begins before the message is there, so that no change is lost.
-        let place =
-            if self.mode == RestSendMode::Sync { Some(rest.open_request(&caller.principal)?) } else { None };
-        let mut changes = rest.gateway.store.watch(&StoreTopic::Inbox(self.agent.clone()));
-        let (is_allowed, mode, agent) = (self.is_allowed, self.mode, self.agent.clone());
+        let key = new.key();
+        let name = key.clone();
+        let batch = OnceBatch::new(StoreBatch::new(time).with(StoreChange::Enqueue(new)), seen);
+        let (is_allowed, mode, agent) = (self.is_allowed, self.mode, self.agent);
         let (is_draining, unable) =
             (rest.gateway.is_draining(), rest.gateway.unable(&agent, Action::Message));
         let enqueue = move |store: &dyn Store| {
@@ -475,7 +483,6 @@ impl Sending {
                 let why = "the agent is offline; send the message with `mode: async`";
                 return Ok(Err(Refusal::new(RefusalCode::Unreachable, why)));
             }
-            let key = new.key();
             let duplicate = |outcome| match outcome {
                 ChangeOutcome::Duplicate => match store.message(&key)? {
                     Some(stored) => {
@@ -485,44 +492,45 @@ impl Sending {
                 },
                 _ => Ok(None),
             };
-            let outcome = batch.apply(store, reply, duplicate)?;
-            Ok(Ok((outcome, key)))
+            Ok(Ok(batch.apply(store, reply, duplicate)?))
         };
-        let (OnceOutcome { reply, first }, mut key) = rest.gateway.in_store(enqueue).await??;
+        let OnceOutcome { reply, first } = rest.gateway.in_store(enqueue).await??;
         if first.is_some_and(|first| first != ChangeOutcome::Duplicate) {
-            events::message_received(caller.id(), &self.agent, &key.message);
+            events::message_received(caller.id(), &name.agent, &name.message);
         }
-        if self.mode == RestSendMode::Async {
-            return Ok(reply.into_response());
+        Ok(reply)
+    }
+}
+
+/// Waits for the answer to a message. `sent` is the reply to its first request, and all that a principal without a right to
+/// the agent gets.
+async fn wait_for_answer(
+    caller: &RestCaller,
+    sent: RestReply,
+    place: OpenRequest,
+) -> Result<Response, Refusal> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct SentTo {
+        message_id: String,
+        agent_id: String,
+    }
+    let SentTo { message_id, agent_id } = sent.body().parse()?;
+    if !caller.may(Action::Message, &agent_id) && agent_id != OPERATOR {
+        return Ok(sent.into_response());
+    }
+    let key = InboxKey::new(&agent_id, caller.id(), &message_id);
+    let limit = caller.gateway().config.limits.sync_seconds;
+    let until = Instant::now() + Duration::from_secs(caller.preferred_wait().unwrap_or(limit).min(limit));
+    match until_ended(caller, &key, until).await? {
+        Some((message, room)) => {
+            let reply = RestReply::ok(&RestSentMessage::from(&message))?;
+            Ok(OpenPage::new(Some(place), room).until_sent(reply).into_response())
         }
-        // A repeated request waits for the message of the first one.
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Known {
-            message_id: String,
-            agent_id: String,
-        }
-        let known = reply.body().parse::<Known>()?;
-        (key.message, key.agent) = (known.message_id, known.agent_id);
-        let limit = rest.gateway.config.limits.sync_seconds;
-        let until = Instant::now() + Duration::from_secs(caller.preferred_wait().unwrap_or(limit).min(limit));
-        let end = until_ended(caller, &key, &mut changes, until).await;
-        drop(seen);
-        match end? {
-            Some((message, room)) => {
-                let reply = RestReply::ok(&RestSentMessage::from(&message))?;
-                Ok(OpenPage::new(place, room).until_sent(reply).into_response())
-            }
-            None => {
-                let processing = RestSentMessage {
-                    message_id: key.message,
-                    agent_id: key.agent,
-                    status: RestMessageStatus::Processing,
-                    response: None,
-                    error: None,
-                };
-                Ok(RestReply::new(StatusCode::ACCEPTED, &processing)?.into_response())
-            }
+        None => {
+            let status = RestMessageStatus::Processing;
+            let processing = RestSentMessage { message_id, agent_id, status, response: None, error: None };
+            Ok(RestReply::new(StatusCode::ACCEPTED, &processing)?.into_response())
         }
     }
 }
@@ -536,9 +544,9 @@ pub(crate) fn stopping() -> Refusal {
 async fn until_ended(
     caller: &RestCaller,
     key: &InboxKey,
-    changes: &mut duologue_store::StoreWatch,
     until: Instant,
 ) -> Result<Option<(StoredMessage, ResponseRoom)>, Refusal> {
+    let mut changes = caller.gateway().store.watch(&StoreTopic::Inbox(key.agent.clone()));
     let mut closing = caller.gateway().closing.subscribe();
     loop {
         let Ok(room) = timeout_at(until, caller.rest.page_room(&caller.principal, 1)).await else {

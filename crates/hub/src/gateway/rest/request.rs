@@ -136,6 +136,14 @@ impl RestCaller {
         let running = Arc::new(self.rest.running.begin(&key)?);
         Ok(Some(OnceKey { seen: SeenId::new(key, digest.to_vec(), expires), _running: running }))
     }
+
+    /// Returns the reply to the first request with a key, if there was one with the same content. It does not depend on an
+    /// agent that is busy or gone by now.
+    pub(crate) async fn repeated(&self, once: Option<&OnceKey>) -> Result<Option<RestReply>, Refusal> {
+        let Some(once) = once.cloned() else { return Ok(None) };
+        let time = self.gateway().time();
+        self.gateway().in_store(move |store| repeated(store, Some(&once), time)).await
+    }
 }
 
 /// The keys of requests that run.

@@ -278,6 +278,10 @@ pub(crate) async fn create_task(
     body: JsonBody<RestNewTask>,
 ) -> Result<RestReply, Refusal> {
     let sent = body.value;
+    let seen = caller.once("create_task", &body.bytes)?;
+    if let Some(reply) = caller.repeated(seen.as_ref()).await? {
+        return Ok(reply);
+    }
     let (fallback, chosen) = (sent.fallback.as_ref(), sent.task_id.as_ref());
     let (agent_id, is_allowed) = caller.route(agent_id, fallback, Action::Task, chosen).await?;
     let gateway = caller.gateway();
@@ -311,7 +315,6 @@ pub(crate) async fn create_task(
         forwarded(&new.metadata.parse()?, &agent_id, gateway.config.limits.call_depth)
             .map_err(|error| Refusal::invalid(error.message))?;
     }
-    let seen = caller.once("create_task", &body.bytes)?;
     let (is_draining, unable) = (gateway.is_draining(), gateway.unable(&agent_id, Action::Task));
     let agent = agent_id.clone();
     let create = move |store: &dyn Store| {

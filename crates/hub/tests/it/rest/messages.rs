@@ -1,5 +1,7 @@
 //! Messages: sending, waiting, taking, acknowledging, and dead letters.
 
+use std::time::Duration;
+
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
 
@@ -283,6 +285,52 @@ async fn a_repeated_request_has_the_reply_that_the_first_one_has_had() {
         }
     }
     assert_eq!(world.send(&sent).await.expect(200), first);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_request_needs_no_agent_that_is_free_or_there() {
+    let world = RestWorld::start("").await;
+    let card = json!({"domains": ["travel"], "metadata": {"maxConcurrentTasks": 1}});
+    world.put(REMOTE, "/registry/agents/remote", card).await.expect(201);
+    let keyed = |path: &str, body: &Value| {
+        Call::new("POST", path).key(ALICE).json(body).header("idempotency-key", path)
+    };
+    let mut question = query("m1", "hello");
+    question["mode"] = json!("sync");
+    let question = keyed(MESSAGES, &question);
+    let answering = async {
+        let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim?wait=20")).await.expect(200);
+        let lease = &claimed["messages"][0]["lease"];
+        let answer = json!({"lease": lease, "response": {"type": "response", "content": "hi"}});
+        world.post(REMOTE, &format!("{MESSAGES}/m1/ack"), &answer).await.expect(200);
+    };
+    let (answered, ()) = in_time(async { tokio::join!(world.send(&question), answering) }).await;
+    assert_eq!(answered.expect(200)["response"]["content"], "hi");
+
+    let travel = "/agents/agent%3A%2F%2F*%3Fdomain%3Dtravel";
+    let task = json!({"task": {"type": "write", "parameters": {"prompt": "plan"}}});
+    let notice = json!({"message": {"type": "notify", "content": "a"}});
+    // The first task takes the only place of the agent.
+    let calls = [
+        keyed(&format!("{travel}/tasks"), &task),
+        keyed("/agents/remote/tasks", &task),
+        keyed(&format!("{travel}/messages"), &notice),
+        keyed(&format!("{MESSAGES}?priority=low"), &notice),
+    ];
+    let mut first = Vec::new();
+    for call in &calls {
+        let response = world.send(call).await;
+        response.expect(202);
+        assert_eq!(world.send(call).await.text, response.text, "the agent is busy");
+        first.push(response.text);
+    }
+    world.delete(REMOTE, "/registry/agents/remote").await.expect(204);
+    world.gateway.drain(Duration::ZERO).await;
+    for (call, first) in calls.iter().zip(&first) {
+        assert_eq!(world.send(call).await.text, *first, "the agent is gone, and the server drains");
+    }
+    assert_eq!(world.send(&question).await.text, answered.text);
     world.stop().await;
 }
 
