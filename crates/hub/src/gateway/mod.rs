@@ -55,7 +55,8 @@ use duologue_http::ClientCertificate;
 use duologue_http::{Listeners, ServerOptions, bearer_token};
 use duologue_rpc::{Lock as _, SecretText};
 use duologue_store::{
-    ChangeOutcome, SqliteStore, Store, StoreBatch, StoreChange, StoreSettings, StoreTime, StoredPrincipal,
+    ChangeOutcome, RegisteredAgent, RegistrySource, SqliteStore, Store, StoreBatch, StoreChange,
+    StoreSettings, StoreTime, StoredPrincipal,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -377,9 +378,16 @@ impl GatewayShared {
         self.draining.load(Relaxed)
     }
 
-    /// Returns the refusal of work for an agent that could not begin it.
-    pub(crate) fn unable(&self, agent: &str, action: Action) -> Option<Refusal> {
-        match self.hosted(agent) {
+    /// Returns the refusal of work for an agent that could not begin it. `entry` is the one of the registry.
+    pub(crate) fn unable(
+        &self,
+        agent: &str,
+        entry: Option<&RegisteredAgent>,
+        action: Action,
+    ) -> Option<Refusal> {
+        // A program that was attached does no work for an entry that was made over REST since.
+        let is_of_rest = entry.is_some_and(|entry| entry.source == RegistrySource::Rest);
+        match self.hosted(agent).filter(|_| !is_of_rest) {
             Some(entry) if entry.cwd.is_none() => Some(Refusal::no_folder(agent)),
             None if action == Action::Task && agent == OPERATOR => Some(Refusal::no_tasks_of_operator()),
             None if action == Action::Task && !self.has_task_workers => Some(Refusal::no_tasks(agent)),

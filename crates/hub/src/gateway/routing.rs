@@ -76,16 +76,14 @@ impl AgentPattern {
     pub(crate) fn online(
         &self,
         store: &dyn Store,
-        is_allowed: impl Fn(&str) -> bool,
+        is_allowed: impl Fn(&RegisteredAgent) -> bool,
     ) -> duologue_store::Result<Vec<RegisteredAgent>> {
         let mut query = self.query();
         let mut found = Vec::new();
         loop {
             let page = store.agents(&query)?;
             let count = page.items.len() as u64;
-            found.extend(
-                page.items.into_iter().filter(|agent| self.matches(&agent.id) && is_allowed(&agent.id)),
-            );
+            found.extend(page.items.into_iter().filter(|agent| self.matches(&agent.id) && is_allowed(agent)));
             query.offset += count;
             if count == 0 || query.offset >= page.total {
                 return Ok(found);
@@ -130,7 +128,7 @@ pub(crate) fn choose(
     pattern: &AgentPattern,
     fallback: Option<&str>,
     work: RoutedWork<'_>,
-    is_allowed: impl Fn(&str) -> bool,
+    is_allowed: impl Fn(&RegisteredAgent) -> bool,
 ) -> duologue_store::Result<Result<String, Refusal>> {
     if let Some(agent) = work.earlier(store)?
         && (pattern.matches(&agent) || fallback == Some(&*agent))

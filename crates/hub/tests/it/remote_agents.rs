@@ -263,6 +263,40 @@ async fn a_program_attaches_and_works() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_entry_of_an_attached_agent_follows_its_connection_alone() {
+    let data = tempfile::tempdir().unwrap();
+    let limits = "[limits]\nattachment_seconds = 1";
+    let world = RestWorld::start_with(limits, |settings| settings.has_task_workers = false).await;
+    let mut program = Program::start(&world, REMOTE, None, data.path(), 0);
+    assert!(matches!(program.event().await, AttachmentEvent::Attached(_)));
+    until_status(&world, "remote", "online").await;
+    program.kill().await;
+    until_status(&world, "remote", "offline").await;
+
+    let entry = "/registry/agents/remote";
+    for key in [REMOTE, ADMIN] {
+        world.put(key, entry, "{}").await.refused(409, "conflict");
+        let beat = world.post(key, &format!("{entry}/heartbeat"), r#"{"status": "online"}"#).await;
+        assert!(beat.refused(409, "conflict").contains("remove the entry first"));
+    }
+    let task = r#"{"taskId": "t1", "task": {"type": "write", "parameters": {"prompt": "plan"}}}"#;
+    let by_ability = "/agents/agent%3A%2F%2F*%3Fcapability%3Dplan/tasks";
+    world.post(ALICE, by_ability, task).await.refused(503, "unreachable");
+
+    // Registered over REST it takes messages alone, as if it had never been attached.
+    world.delete(REMOTE, entry).await.expect(204);
+    world.put(REMOTE, entry, r#"{"capabilities": ["plan"]}"#).await.expect(201);
+    let refused = world.post(ALICE, "/agents/remote/tasks", task).await;
+    assert!(refused.refused(409, "conflict").contains("takes messages alone"));
+    world.post(ALICE, by_ability, task).await.refused(503, "unreachable");
+    let message = json!({"messageId": "m1", "message": {"type": "notify", "content": "a"}});
+    world.post(ALICE, "/agents/remote/messages", message).await.expect(202);
+    let claimed = world.post_empty(REMOTE, "/agents/remote/messages/claim").await.expect(200);
+    assert_eq!(claimed["messages"][0]["messageId"], "m1", "{claimed}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_program_attaches_as_the_operator() {
     let data = tempfile::tempdir().unwrap();
     let world = RestWorld::start("").await;

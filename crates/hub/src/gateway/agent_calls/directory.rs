@@ -37,7 +37,7 @@ impl Caller {
         }
         let visible = self.gateway.clone();
         let find = move |store: &dyn Store| {
-            pattern.online(store, |agent| *agent != own && visible.finds(&principal, agent))
+            pattern.online(store, |agent| agent.id != own && visible.finds(&principal, &agent.id))
         };
         let found = gateway.in_store(find).await?;
         let mut all = Capabilities::new("duologue-hub");

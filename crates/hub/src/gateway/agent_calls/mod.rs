@@ -25,7 +25,8 @@ use duologue_schema::{
     CancelRequestNotification, Json, Meta, Request as _, RequestId, SessionId, TraceContext, params_fault,
 };
 use duologue_store::{
-    JsonText, NewTask, Store, StoreBatch, StoreChange, StorePage, StoredTask, StoredTaskKey, TaskQuery,
+    JsonText, NewTask, RegisteredAgent, Store, StoreBatch, StoreChange, StorePage, StoredTask, StoredTaskKey,
+    TaskQuery,
 };
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -339,10 +340,10 @@ impl Caller {
                 Some(_) => Err(Refusal::not_found("agent")),
                 None => {
                     let work = RoutedWork::Task { principal: &principal.id, id: Some(&call.id) };
-                    let fits = |agent: &str| {
-                        is_allowed(agent)
-                            && gateway.unable(agent, Action::Task).is_none()
-                            && !chain.contains(agent)
+                    let fits = |agent: &RegisteredAgent| {
+                        is_allowed(&agent.id)
+                            && gateway.unable(&agent.id, Some(agent), Action::Task).is_none()
+                            && !chain.contains(&agent.id)
                     };
                     routing::choose(store, &pattern, None, work, fits)?
                 }
@@ -351,7 +352,8 @@ impl Caller {
                 Ok(target) => target,
                 Err(refusal) => return Ok(Err(refusal.into())),
             };
-            if let Some(refusal) = gateway.unable(&target, Action::Task) {
+            let entry = store.agent(&target)?;
+            if let Some(refusal) = gateway.unable(&target, entry.as_ref(), Action::Task) {
                 return Ok(Err(refusal.into()));
             }
             let key = StoredTaskKey::new(&*principal.id, &target, &*call.id);

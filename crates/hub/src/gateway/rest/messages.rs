@@ -464,18 +464,17 @@ impl Sending {
         let name = key.clone();
         let batch = OnceBatch::new(StoreBatch::new(time).with(StoreChange::Enqueue(new)), seen);
         let (is_allowed, mode, agent) = (self.is_allowed, self.mode, self.agent);
-        let (is_draining, unable) =
-            (rest.gateway.is_draining(), rest.gateway.unable(&agent, Action::Message));
+        let gateway = rest.gateway.clone();
         let enqueue = move |store: &dyn Store| {
             let found = store.agent(&agent)?;
             // The operator needs no entry in the registry.
             if !is_allowed || (found.is_none() && agent != OPERATOR) {
                 return Ok(Err(Refusal::not_found("agent")));
             }
-            if let Some(refusal) = unable {
+            if let Some(refusal) = gateway.unable(&agent, found.as_ref(), Action::Message) {
                 return Ok(Err(refusal));
             }
-            if is_draining {
+            if gateway.is_draining() {
                 return Ok(Err(stopping()));
             }
             let is_offline = found.is_some_and(|found| found.status == RegistryStatus::Offline);

@@ -70,15 +70,29 @@ pub(crate) async fn list_registry(
     list(caller, filter, true).await
 }
 
+/// A change of an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EntryChange {
+    Update,
+    Remove,
+}
+
 /// Returns an entry that may be changed. `Err` has the reason.
 fn changeable(
     store: &dyn Store,
     agent: &str,
+    change: EntryChange,
 ) -> duologue_store::Result<Result<Option<RegisteredAgent>, Refusal>> {
     let found = store.agent(agent)?;
     Ok(match found {
         Some(entry) if entry.source == RegistrySource::Config => {
             Err(conflict("the agent is in the configuration of the server; change it there"))
+        }
+        // Its state would be that of a connection which is not there.
+        Some(entry) if entry.source == RegistrySource::Attached && change == EntryChange::Update => {
+            Err(conflict(
+                "the agent is one that attaches, and its connection alone changes its entry; to register it over REST, end its program and remove the entry first",
+            ))
         }
         Some(entry)
             if entry.source == RegistrySource::Attached && entry.status != RegistryStatus::Offline =>
@@ -94,8 +108,9 @@ fn require_own(
     store: &dyn Store,
     agent: &str,
     owner: Option<&String>,
+    change: EntryChange,
 ) -> duologue_store::Result<Result<(), Refusal>> {
-    Ok(changeable(store, agent)?.and_then(|entry| {
+    Ok(changeable(store, agent, change)?.and_then(|entry| {
         let is_own = entry.is_some_and(|entry| owner.is_none_or(|owner| *owner == entry.owner));
         is_own.then_some(()).ok_or_else(|| Refusal::not_found("agent"))
     }))
@@ -112,7 +127,7 @@ fn require_act(caller: &RestCaller, agent: &str) -> Result<(), Refusal> {
     responses(
         (status = 200, body = RestAgent, description = "The entry was replaced."),
         (status = 201, body = RestAgent, description = "The agent was registered."),
-        (status = 409, body = crate::gateway::rest::RefusalBody, description = "The agent is in the configuration of the server, is attached, or belongs to another principal."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "The agent is in the configuration of the server, is one that attaches, or belongs to another principal."),
     ),
 )]
 pub(crate) async fn put_agent(
@@ -142,7 +157,7 @@ pub(crate) async fn put_agent(
     entry.last_seen = Some(time.wall);
     let is_admin = caller.principal.is_admin();
     let put = move |store: &dyn Store| {
-        let existing = match changeable(store, &entry.id)? {
+        let existing = match changeable(store, &entry.id, EntryChange::Update)? {
             Ok(existing) => existing,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -174,7 +189,7 @@ pub(crate) async fn remove_agent(
     let time = caller.gateway().time();
     let owner = owner_filter(&caller);
     let remove = move |store: &dyn Store| {
-        if let Err(refusal) = require_own(store, &agent_id, owner.as_ref())? {
+        if let Err(refusal) = require_own(store, &agent_id, owner.as_ref(), EntryChange::Remove)? {
             return Ok(Err(refusal));
         }
         store.apply(StoreBatch::new(time).with(StoreChange::RemoveAgent { agent: agent_id }))?;
@@ -189,7 +204,7 @@ pub(crate) async fn remove_agent(
     request_body(content = Option<RestHeartbeat>),
     responses(
         (status = 200, body = RestAgent, description = "The entry."),
-        (status = 409, body = crate::gateway::rest::RefusalBody, description = "The agent is in the configuration of the server or is attached, so the server keeps its state."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "The agent is in the configuration of the server or is one that attaches, so the server keeps its state."),
     ),
 )]
 pub(crate) async fn send_heartbeat(
@@ -202,7 +217,7 @@ pub(crate) async fn send_heartbeat(
     let owner = owner_filter(&caller);
     let status = beat.status.into();
     let record = move |store: &dyn Store| {
-        if let Err(refusal) = require_own(store, &agent_id, owner.as_ref())? {
+        if let Err(refusal) = require_own(store, &agent_id, owner.as_ref(), EntryChange::Update)? {
             return Ok(Err(refusal));
         }
         let change = StoreChange::Heartbeat { agent: agent_id.clone(), status };

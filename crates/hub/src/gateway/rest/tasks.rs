@@ -315,18 +315,17 @@ pub(crate) async fn create_task(
         forwarded(&new.metadata.parse()?, &agent_id, gateway.config.limits.call_depth)
             .map_err(|error| Refusal::invalid(error.message))?;
     }
-    let (is_draining, unable) = (gateway.is_draining(), gateway.unable(&agent_id, Action::Task));
-    let agent = agent_id.clone();
+    let (shared, agent) = (gateway.clone(), agent_id.clone());
     let create = move |store: &dyn Store| {
+        let found = store.agent(&agent)?;
         // The operator needs no entry in the registry.
-        let is_there = agent == OPERATOR || store.agent(&agent)?.is_some();
-        if !(is_there && is_allowed) {
+        if !is_allowed || (found.is_none() && agent != OPERATOR) {
             return Ok(Err(Refusal::not_found("agent")));
         }
-        if let Some(refusal) = unable {
+        if let Some(refusal) = shared.unable(&agent, found.as_ref(), Action::Task) {
             return Ok(Err(refusal));
         }
-        if is_draining {
+        if shared.is_draining() {
             return Ok(Err(stopping()));
         }
         let duration = store.median_duration(&agent, &new.kind, SAMPLES)?;

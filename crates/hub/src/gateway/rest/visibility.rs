@@ -1,7 +1,8 @@
 //! The parts of the store that a principal can see.
 
 use duologue_store::{
-    InboxKey, MessageQuery, Store, StorePage, StoredMessage, StoredTask, StoredTaskKey, TaskQuery,
+    InboxKey, MessageQuery, RegisteredAgent, Store, StorePage, StoredMessage, StoredTask, StoredTaskKey,
+    TaskQuery,
 };
 
 use crate::gateway::Refusal;
@@ -85,8 +86,10 @@ impl RestCaller {
                 Action::Task => RoutedWork::Task { principal, id },
                 _ => RoutedWork::Message { principal, id },
             };
-            let is_able = |agent: &str| caller.gateway().unable(agent, action).is_none();
-            let is_allowed = |agent: &str| caller.may(action, agent) && is_able(agent);
+            let is_allowed = |agent: &RegisteredAgent| {
+                let unable = || caller.gateway().unable(&agent.id, Some(agent), action);
+                caller.may(action, &agent.id) && unable().is_none()
+            };
             routing::choose(store, &pattern, fallback.as_deref(), work, is_allowed)
         };
         let agent = self.gateway().in_store(choose).await??;
