@@ -83,7 +83,7 @@ use crate::gateway::keys::{PrincipalKeys, key_digest};
 use crate::gateway::metrics::GatewayMetrics;
 use crate::gateway::rest_agent::outbound_settings;
 use crate::gateway::result_size::ResultSize;
-use crate::gateway::routing::OPERATOR;
+use crate::gateway::routing::{OPERATOR, RoutingTurns};
 use crate::gateway::task_output::TaskOutputs;
 use crate::gateway::work::WorkCounts;
 use crate::http::{FLUSH, require_token};
@@ -163,6 +163,8 @@ pub(crate) struct GatewayShared {
     new_calls: Mutex<Option<mpsc::UnboundedReceiver<AgentCall>>>,
     /// The work that was taken from the store.
     pub(crate) work: watch::Sender<WorkCounts>,
+    /// The work whose agents are being chosen.
+    pub(crate) routing: RoutingTurns,
     /// The output of tasks, for the agents that have delegated them.
     pub(crate) outputs: TaskOutputs,
     /// The dialogues of agents with each other.
@@ -227,6 +229,7 @@ impl Gateway {
             calls,
             new_calls: Mutex::new(Some(new_calls)),
             work: watch::Sender::default(),
+            routing: RoutingTurns::default(),
             outputs: TaskOutputs::default(),
             relays: DialogueRelays::default(),
             data,

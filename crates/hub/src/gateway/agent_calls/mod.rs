@@ -333,19 +333,25 @@ impl Caller {
         let (waiting, session) = (self.waiting.clone(), self.session.clone());
         let (gateway, principal, agent) = (self.gateway.clone(), self.principal.clone(), self.agent.clone());
         let (time, limit) = (gateway.time(), gateway.config.limits.call_depth);
+        let owner = principal.id.to_string();
+        let work = RoutedWork { action: Action::Task, principal: owner, id: Some(call.id.clone()) };
+        let turn = match pattern.exact() {
+            Some(_) => None,
+            None => gateway.routing.begin(&work).await,
+        };
         let create = move |store: &dyn Store| -> duologue_store::Result<Result<_, EnvelopeError>> {
+            let _turn = turn;
             let is_allowed = |agent: &str| gateway.may(&principal, Action::Task, agent);
             let chosen = match pattern.exact() {
                 Some(agent) if is_allowed(agent) && store.agent(agent)?.is_some() => Ok(agent.to_owned()),
                 Some(_) => Err(Refusal::not_found("agent")),
                 None => {
-                    let work = RoutedWork::Task { principal: &principal.id, id: Some(&call.id) };
                     let fits = |agent: &RegisteredAgent| {
                         is_allowed(&agent.id)
                             && gateway.unable(&agent.id, Some(agent), Action::Task).is_none()
                             && !chain.contains(&agent.id)
                     };
-                    routing::choose(store, &pattern, None, work, fits)?
+                    routing::choose(store, &pattern, None, &work, fits)?
                 }
             };
             let target = match chosen {

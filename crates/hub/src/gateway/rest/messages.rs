@@ -29,6 +29,7 @@ use crate::gateway::rest::response_room::ResponseRoom;
 use crate::gateway::rest::values::{
     AgentTarget, RestFailure, RestId, RestMetadata, RestNumber, RestPriority, unless_null,
 };
+use crate::gateway::rest::visibility::RoutedAgent;
 use crate::gateway::rest::{OpenPage, OpenRequest};
 use crate::gateway::routing::OPERATOR;
 use crate::gateway::{Refusal, RefusalCode, events, failure};
@@ -340,9 +341,8 @@ pub(crate) async fn send_message(
         Some(reply) => reply,
         None => {
             let (fallback, chosen) = (sent.fallback.as_ref(), sent.message_id.as_ref());
-            let (agent, is_allowed) = caller.route(agent_id, fallback, Action::Message, chosen).await?;
-            let sending = Sending { is_allowed, agent, mode };
-            sending.send(&caller, sent, seen.clone()).await?
+            let agent = caller.route(agent_id, fallback, Action::Message, chosen).await?;
+            Sending { agent, mode }.send(&caller, sent, seen.clone()).await?
         }
     };
     match place {
@@ -404,8 +404,7 @@ fn no_message(kind: &str) -> Option<Refusal> {
 }
 
 struct Sending {
-    is_allowed: bool,
-    agent: String,
+    agent: RoutedAgent,
     mode: RestSendMode,
 }
 
@@ -416,10 +415,11 @@ impl Sending {
         sent: RestNewMessage,
         seen: Option<OnceKey>,
     ) -> Result<RestReply, Refusal> {
+        let Sending { agent: RoutedAgent { id: agent, is_allowed, turn }, mode } = self;
         let rest = &caller.rest;
         let time = rest.gateway.time();
         let correlation_id = sent.correlation_id.as_ref().map(|id| &id.0);
-        let of_conversation = || rest.gateway.conversation_group(&self.agent, correlation_id);
+        let of_conversation = || rest.gateway.conversation_group(&agent, correlation_id);
         let dialogue = DialogueHead::of(&sent.message.content)?;
         let group = sent.group(dialogue.as_ref())?.or_else(of_conversation);
         let RestNewMessage { from, message_id, correlation_id, message, priority, ttl, metadata, .. } = sent;
@@ -428,10 +428,10 @@ impl Sending {
             return Err(Refusal::invalid(why));
         }
         // An agent that the caller cannot find is absent, whatever the sender is.
-        let from = if self.is_allowed { Some(caller.sender(from.map(|from| from.0))?) } else { None };
+        let from = if is_allowed { Some(caller.sender(from.map(|from| from.0))?) } else { None };
         match &dialogue {
-            Some(dialogue) if self.is_allowed => dialogue.check_sender(caller)?,
-            None if self.is_allowed && rest.gateway.takes_envelopes(&self.agent) => {
+            Some(dialogue) if is_allowed => dialogue.check_sender(caller)?,
+            None if is_allowed && rest.gateway.takes_envelopes(&agent) => {
                 no_message(&message.kind.0).map_or(Ok(()), Err)?;
             }
             _ => {}
@@ -440,11 +440,11 @@ impl Sending {
         let RestContent { kind, content, mime_type, metadata: inner } = message;
         let kept = KeptContent { kind, content, mime_type, metadata: inner, request_metadata: metadata };
         let sender = MessageSender::new(caller.id(), from.unwrap_or_default());
-        let mut new = NewInboxMessage::new(&self.agent, &id, sender, JsonText::of(&kept)?);
-        if self.is_allowed && rest.gateway.rest_agent(&self.agent).is_some() {
+        let mut new = NewInboxMessage::new(&agent, &id, sender, JsonText::of(&kept)?);
+        if is_allowed && rest.gateway.rest_agent(&agent).is_some() {
             // A message that waits could wait for a place that its own chain of calls holds.
             let metadata = serde_json::to_value(&kept.request_metadata).unwrap_or_default();
-            forwarded(&metadata, &self.agent, rest.gateway.config.limits.call_depth)
+            forwarded(&metadata, &agent, rest.gateway.config.limits.call_depth)
                 .map_err(|error| Refusal::invalid(error.message))?;
         }
         new.correlation_id = correlation_id.map(|id| id.0);
@@ -454,7 +454,7 @@ impl Sending {
         new.expires = ttl.map(|ttl| time.wall.saturating_add(ttl.0));
         let received = RestSentMessage {
             message_id: id,
-            agent_id: self.agent.clone(),
+            agent_id: agent.clone(),
             status: RestMessageStatus::Received,
             response: None,
             error: None,
@@ -463,9 +463,10 @@ impl Sending {
         let key = new.key();
         let name = key.clone();
         let batch = OnceBatch::new(StoreBatch::new(time).with(StoreChange::Enqueue(new)), seen);
-        let (is_allowed, mode, agent) = (self.is_allowed, self.mode, self.agent);
         let gateway = rest.gateway.clone();
         let enqueue = move |store: &dyn Store| {
+            // It ends with this job, also if the client goes before.
+            let _turn = turn;
             let found = store.agent(&agent)?;
             // The operator needs no entry in the registry.
             if !is_allowed || (found.is_none() && agent != OPERATOR) {

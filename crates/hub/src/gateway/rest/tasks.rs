@@ -20,7 +20,7 @@ use crate::gateway::rest::values::{
     AgentTarget, OwnerQuery, PageLimit, PageOffset, Pagination, RestFailure, RestId, RestMetadata,
     RestNumber, RestPriority, RestUrl, TaskTarget, unless_null,
 };
-use crate::gateway::rest::visibility::{find_task, list_visible};
+use crate::gateway::rest::visibility::{RoutedAgent, find_task, list_visible};
 use crate::gateway::rest_agent::outbound_settings;
 use crate::gateway::routing::OPERATOR;
 use crate::gateway::states::task_status;
@@ -283,7 +283,8 @@ pub(crate) async fn create_task(
         return Ok(reply);
     }
     let (fallback, chosen) = (sent.fallback.as_ref(), sent.task_id.as_ref());
-    let (agent_id, is_allowed) = caller.route(agent_id, fallback, Action::Task, chosen).await?;
+    let routed = caller.route(agent_id, fallback, Action::Task, chosen).await?;
+    let RoutedAgent { id: agent_id, is_allowed, turn } = routed;
     let gateway = caller.gateway();
     let time = gateway.time();
     // An agent that the caller cannot find is absent, whatever the sender is.
@@ -317,6 +318,8 @@ pub(crate) async fn create_task(
     }
     let (shared, agent) = (gateway.clone(), agent_id.clone());
     let create = move |store: &dyn Store| {
+        // It ends with this job, also if the client goes before.
+        let _turn = turn;
         let found = store.agent(&agent)?;
         // The operator needs no entry in the registry.
         if !is_allowed || (found.is_none() && agent != OPERATOR) {

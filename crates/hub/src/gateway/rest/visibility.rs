@@ -9,7 +9,7 @@ use crate::gateway::Refusal;
 use crate::gateway::access::Action;
 use crate::gateway::rest::request::RestCaller;
 use crate::gateway::rest::values::RestId;
-use crate::gateway::routing::{self, AgentPattern, OPERATOR, RoutedWork};
+use crate::gateway::routing::{self, AgentPattern, OPERATOR, RoutedWork, RoutingTurn};
 
 /// The records of an agent that a principal can see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,15 @@ impl Visible {
     }
 }
 
+/// The agent that gets some work.
+pub(crate) struct RoutedAgent {
+    pub(crate) id: String,
+    /// True if the caller may give it the work.
+    pub(crate) is_allowed: bool,
+    /// The turn of the request, which the job of the store that gives the work to the agent keeps.
+    pub(crate) turn: Option<RoutingTurn>,
+}
+
 impl RestCaller {
     /// Returns true if the principal can find an agent. The principal of an agent can find it.
     pub(crate) fn finds(&self, agent: &str) -> bool {
@@ -63,7 +72,7 @@ impl RestCaller {
         }
     }
 
-    /// Returns the agent for an address, and true if the caller may give it the work.
+    /// Returns the agent for an address.
     ///
     /// An id alone stays as it is, unless there is a fallback. The permission for `operator` comes with the fallback.
     pub(crate) async fn route(
@@ -72,29 +81,27 @@ impl RestCaller {
         fallback: Option<&RestId>,
         action: Action,
         id: Option<&RestId>,
-    ) -> Result<(String, bool), Refusal> {
+    ) -> Result<RoutedAgent, Refusal> {
         let pattern = AgentPattern::read(&address)?;
         if let (Some(agent), None) = (pattern.exact(), fallback) {
-            return Ok((agent.to_owned(), self.may(action, agent)));
+            let is_allowed = self.may(action, agent);
+            return Ok(RoutedAgent { id: agent.to_owned(), is_allowed, turn: None });
         }
         let caller = self.clone();
-        let (fallback, id) = (fallback.map(|name| name.0.clone()), id.map(|id| id.0.clone()));
+        let fallback = fallback.map(|name| name.0.clone());
         let is_operator = fallback.as_deref() == Some(OPERATOR);
+        let work = RoutedWork { action, principal: self.id().to_owned(), id: id.map(|id| id.0.clone()) };
+        let turn = self.gateway().routing.begin(&work).await;
         let choose = move |store: &dyn Store| {
-            let (principal, id) = (caller.id(), id.as_deref());
-            let work = match action {
-                Action::Task => RoutedWork::Task { principal, id },
-                _ => RoutedWork::Message { principal, id },
-            };
             let is_allowed = |agent: &RegisteredAgent| {
                 let unable = || caller.gateway().unable(&agent.id, Some(agent), action);
                 caller.may(action, &agent.id) && unable().is_none()
             };
-            routing::choose(store, &pattern, fallback.as_deref(), work, is_allowed)
+            routing::choose(store, &pattern, fallback.as_deref(), &work, is_allowed)
         };
-        let agent = self.gateway().in_store(choose).await??;
-        let is_allowed = self.may(action, &agent) || (is_operator && agent == OPERATOR);
-        Ok((agent, is_allowed))
+        let id = self.gateway().in_store(choose).await??;
+        let is_allowed = self.may(action, &id) || (is_operator && id == OPERATOR);
+        Ok(RoutedAgent { id, is_allowed, turn })
     }
 
     fn has(&self, action: Action, agent: &str) -> bool {

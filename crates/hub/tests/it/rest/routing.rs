@@ -45,6 +45,49 @@ async fn the_agent_with_the_fewest_tasks_gets_the_next_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_an_agent_of_the_address_has_is_given_to_no_other_one() {
+    let world = world().await;
+    // It fits neither address.
+    world.put(ADMIN, "/registry/agents/zeta", "{}").await.expect(201);
+    let message = json!({"messageId": "w", "message": {"type": "query", "content": "?"}});
+    for (kind, work) in [("tasks", &task("w")), ("messages", &message)] {
+        let give = async |address: &str| world.post(ADMIN, &format!("{address}/{kind}"), work).await;
+        give("/agents/zeta").await.expect(202);
+        let first = give(TRAVEL).await.expect(202);
+        for _ in 0..3 {
+            assert_eq!(give(TRAVEL).await.expect(200)["agentId"], first["agentId"], "{kind}");
+        }
+        give("/agents/agent%3A%2F%2F*%3Fcapability%3Dnothing").await.refused(503, "unreachable");
+        // Also while the agent is away.
+        let agent = first["agentId"].as_str().unwrap();
+        let heartbeat = format!("/registry/agents/{agent}/heartbeat");
+        world.post(ADMIN, &heartbeat, r#"{"status": "offline"}"#).await.expect(200);
+        assert_eq!(give(TRAVEL).await.expect(200)["agentId"], first["agentId"], "{kind}");
+        world.post(ADMIN, &heartbeat, "{}").await.expect(200);
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn requests_with_one_id_at_the_same_time_reach_one_agent() {
+    let world = world().await;
+    for round in 0..24 {
+        let (path, work) = (format!("{TRAVEL}/tasks"), task(&format!("t-{round}")));
+        let give = || world.post(ADMIN, &path, &work);
+        let given = tokio::join!(give(), give(), give(), give(), give(), give(), give(), give());
+        let (a, b, c, d, e, f, g, h) = given;
+        let given = [a, b, c, d, e, f, g, h];
+        let new: Vec<_> = given.iter().filter(|response| response.status == 202).collect();
+        assert_eq!(new.len(), 1, "round {round}: {given:?}");
+        let agent = new[0].json()["agentId"].clone();
+        assert!(given.iter().all(|response| response.json()["agentId"] == agent), "round {round}: {given:?}");
+        let ended = format!("/agents/{}/tasks/t-{round}/cancel", agent.as_str().unwrap());
+        world.post_empty(ADMIN, &ended).await.expect(200);
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fallback_gets_what_no_agent_can_take() {
     let world = world().await;
     let nobody = "/agents/agent%3A%2F%2F*%3Fdomain%3Dcooking";
