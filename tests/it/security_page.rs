@@ -88,6 +88,8 @@ fn limits_of_code() -> BTreeMap<String, String> {
         limits::MOST_TERMINAL_OUTPUT,
         exchange::limits::MESSAGE_BYTES,
         exchange::limits::DIALOGUE_META_BYTES,
+        exchange::limits::KEY_CARDS,
+        exchange::limits::CARD_KEYS,
         exchange::limits::WORK_RESULTS,
         exchange::limits::WORK_RESULT_BYTES,
         exchange::limits::SIGNATURE_BYTES,

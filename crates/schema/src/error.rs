@@ -45,7 +45,8 @@ impl Error {
     }
 
     /// Adds the members of the errors of this project to `data`: the `code` on which programs switch, and `retryable`,
-    /// which is true if the same request may succeed later. Other members of `data` are kept.
+    /// which is true if the same request may succeed later. Other members of `data` are kept, and a
+    /// `data` that is no object is replaced.
     ///
     /// ```
     /// use duologue_schema::Error;

@@ -120,6 +120,11 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ("exchange::limits::SIGNATURE_BYTES", "the same"),
     ("exchange::limits::DIALOGUE_META_BYTES", "the request that carries the message is rejected"),
     (
+        "exchange::limits::KEY_CARDS",
+        "the card that was read first is forgotten, and read again with the next message",
+    ),
+    ("exchange::limits::CARD_KEYS", "further keys of the card do not count"),
+    (
         "exchange::limits::WORK_RESULTS",
         "the oldest order is forgotten, so that it runs again if it is repeated",
     ),

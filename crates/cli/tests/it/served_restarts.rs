@@ -188,7 +188,9 @@ fn a_prompt_that_waits_for_the_agent_of_the_next_server_can_be_cancelled() {
         assert_eq!(answer["result"]["stopReason"], "cancelled", "{}: {answer}", it.row);
         // The next prompt waits for the same process.
         let id = other.send("session/prompt", &prompt(&session, "hello"));
-        std::fs::write(gate, "\n").expect("the agent reads it");
+        // A pipe that is open in both directions waits for no reader.
+        let mut gate = std::fs::File::options().read(true).write(true).open(gate).expect("the pipe");
+        std::io::Write::write_all(&mut gate, b"\n").expect("the agent reads it");
         let answer = std::iter::repeat_with(|| other.next()).find(|message| message["id"] == id);
         let answer = answer.expect("an answer");
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{}: {answer}", it.row);

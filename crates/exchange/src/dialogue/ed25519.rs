@@ -137,6 +137,14 @@ pub(super) mod tests {
         ] {
             assert!(is_weak(&weak), "{weak:?}");
         }
+        for start in SMALL_ORDER.iter().filter(|start| start.len() == ED25519_BYTES) {
+            let mut point: PublicBytes = (*start).try_into().unwrap();
+            assert!(is_weak(&point));
+            point[ED25519_BYTES - 1] ^= 0x80;
+            assert!(is_weak(&point));
+            point[0] ^= 1;
+            assert!(!is_weak(&point));
+        }
         assert!(!is_weak(&DECOY) && !is_weak(&one(2, 0, 0)) && !is_weak(&one(0xeb, 0xff, 0x7f)));
         // A signature of nobody counts for the neutral element: R is that element too, and S is 0.
         let (neutral, mut nobody) = (one(1, 0, 0), [0; 64]);

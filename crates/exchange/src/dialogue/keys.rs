@@ -54,6 +54,11 @@ pub(super) enum KeyMaterial {
     },
 }
 
+/// Returns true for a text that can be the id of a key.
+pub(super) fn is_key_id(id: &str) -> bool {
+    !id.is_empty() && id.chars().nth(ID_CHARS).is_none()
+}
+
 /// The signature algorithm of a key. The algorithm named in a message is compared with that of its
 /// key and never trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +140,7 @@ impl Key {
     }
 
     fn of(id: Arc<str>, owner: AgentUri, material: KeyMaterial) -> Result<Self, KeyError> {
-        if id.is_empty() || id.chars().nth(ID_CHARS).is_some() {
+        if !is_key_id(&id) {
             return Err(KeyError::Id);
         }
         owner.check().map_err(KeyError::Owner)?;
@@ -271,7 +276,7 @@ pub enum KeyError {
     Private,
     /// A public key has another length, or everybody could sign for it.
     #[error(
-        "a public key of Ed25519 has {ED25519_BYTES} bytes, in base64 in texts, and is that of a private key"
+        "a public key of Ed25519 has {ED25519_BYTES} bytes, in texts as base64 for URLs without padding, and no weak value"
     )]
     Public,
     /// A published key of another algorithm has a public key.
@@ -308,6 +313,12 @@ pub trait KeyStore: Send + Sync + 'static {
     /// even where unsigned messages are accepted.
     fn knows(&self, owner: &AgentUri) -> bool;
 
+    /// Returns true if `owner`, which is this agent, has or had a key to sign with. It sends nothing unsigned then. By default as
+    /// [`knows`](Self::knows).
+    fn may_sign(&self, owner: &AgentUri) -> bool {
+        self.knows(owner)
+    }
+
     /// Returns a future that is awaited before a message which claims to be of `sender` is verified, to fetch keys. `peer` is
     /// the other side in the session of the message. By default there is none.
     fn prepare(&self, sender: &AgentUri, peer: &PeerAgent) -> Option<BoxFuture<'static, ()>> {
@@ -327,6 +338,10 @@ impl<K: KeyStore + ?Sized> KeyStore for Arc<K> {
 
     fn knows(&self, owner: &AgentUri) -> bool {
         (**self).knows(owner)
+    }
+
+    fn may_sign(&self, owner: &AgentUri) -> bool {
+        (**self).may_sign(owner)
     }
 
     fn prepare(&self, sender: &AgentUri, peer: &PeerAgent) -> Option<BoxFuture<'static, ()>> {

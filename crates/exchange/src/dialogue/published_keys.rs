@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::keys::{Algorithm, Key, KeyError, KeyStore};
+use super::keys::{Algorithm, Key, KeyError, KeyStore, is_key_id};
 use crate::envelope::DISCOVER_LIFETIME;
 use crate::limits::{CARD_KEYS, KEY_CARDS};
 use crate::{PeerAgent, Result};
@@ -64,6 +64,9 @@ impl PublishedKey {
     ///
     /// Returns the first error. The text does not repeat the public key, which could be a secret by mistake.
     pub fn check(&self) -> std::result::Result<(), KeyError> {
+        if !is_key_id(&self.id) {
+            return Err(KeyError::Id);
+        }
         self.validity().ok_or(KeyError::Validity)?;
         if Algorithm::named(&self.algorithm) == Some(Algorithm::Ed25519) {
             // The owner of a card is checked elsewhere.
@@ -208,13 +211,14 @@ impl<K: KeyStore> PublishedCards<K> {
 
 impl<K: KeyStore> KeyStore for PublishedKeys<K> {
     fn key(&self, id: &str, sender: &AgentUri) -> Option<Arc<Key>> {
-        let entry =
-            self.cards.card(sender, |card| card.keys.iter().find(|entry| entry.id == id).cloned())??;
-        let key = match self.trusts_card_of(sender) {
+        let trusts_card = self.trusts_card_of(sender);
+        let key = |entry: &PublishedKey| match trusts_card {
             true => entry.public(sender).ok(),
-            false => self.cards.published(sender, &entry),
+            false => self.cards.published(sender, entry),
         };
-        key.map(Arc::new)
+        self.cards
+            .card(sender, |card| card.keys.iter().filter(|entry| entry.id == id).find_map(key))?
+            .map(Arc::new)
     }
 
     /// A key of an owner whose card was not read is one of ours: nobody reads its own card.
@@ -229,6 +233,10 @@ impl<K: KeyStore> KeyStore for PublishedKeys<K> {
     fn knows(&self, owner: &AgentUri) -> bool {
         let has_keys = || self.cards.card(owner, |card| !card.keys.is_empty()).unwrap_or(true);
         self.cards.own.knows(owner) || (self.trusts_cards && has_keys())
+    }
+
+    fn may_sign(&self, owner: &AgentUri) -> bool {
+        self.cards.own.may_sign(owner)
     }
 
     fn prepare(&self, sender: &AgentUri, peer: &PeerAgent) -> Option<BoxFuture<'static, ()>> {
@@ -318,6 +326,9 @@ mod tests {
         trusting.cards.keep(&peer, Vec::new());
         assert_eq!([&owner, &other, &peer].map(|agent| trusting.knows(agent)), [true, true, false]);
 
+        // This agent has no key, and reads no card of its own.
+        assert!(trusting.knows(&other) && !trusting.may_sign(&other));
+
         // A key of ours is not replaced by the card, and comes not back when it was revoked.
         for store in stores(|| vec![private("k1", 1)]) {
             store.cards.keep(
@@ -348,6 +359,13 @@ mod tests {
         };
         assert_eq!(entry("EdDSA", public.as_deref()), Ok(()));
         assert_eq!(entry("HS512", None), Ok(()));
+        for algorithm in ["HS256", "EdDSA"] {
+            let named = PublishedKey { id: "x".repeat(1 << 10), ..PublishedKey::new("", algorithm) };
+            assert_eq!(
+                [named, PublishedKey::new("", algorithm)].map(|entry| entry.check()),
+                [Err(KeyError::Id), Err(KeyError::Id)]
+            );
+        }
         for wrong in [None, Some(""), Some("AAAA"), Some("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")] {
             assert_eq!(entry("EdDSA", wrong), Err(KeyError::Public), "{wrong:?}");
         }

@@ -97,6 +97,8 @@ impl Verifier {
         }
         let keys = self.keys.as_ref().filter(|_| json.get().len() <= MESSAGE_BYTES)?;
         let Claimed { sender_id } = json.parse().ok()?;
+        // No card is read for a name that no agent can have.
+        sender_id.check().ok().filter(|()| sender_id != self.own)?;
         callbacks::call("KeyStore::prepare", || keys.prepare(&sender_id, peer))
     }
 
@@ -210,7 +212,11 @@ impl Verifier {
         let (sender, recipient) = (&message.sender_id, &message.recipient_id);
         match callbacks::call("KeyStore::signing_key", || keys.signing_key(sender, recipient, now)) {
             Some(key) => sign(message, &key),
-            None if self.accept_unsigned && !knows(&**keys, sender) => unsigned(message),
+            None if self.accept_unsigned
+                && !callbacks::call("KeyStore::may_sign", || keys.may_sign(sender)) =>
+            {
+                unsigned(message)
+            }
             None => Err(SignError::NoKey),
         }
     }

@@ -52,7 +52,8 @@ impl TaskFailure {
     /// The code of a task that was not started in time.
     pub const EXPIRED: &str = "expired";
     /// The codes that the store gives.
-    pub const CODES: &[&str] = &[Self::WORKER_LOST, Self::RESTARTED, Self::AGENT_REMOVED, Self::EXPIRED];
+    pub const CODES: &[&str] =
+        &[Self::WORKER_LOST, Self::RESTARTED, Self::AGENT_REMOVED, Self::PRINCIPAL_REMOVED, Self::EXPIRED];
 
     /// Creates an error.
     #[must_use]

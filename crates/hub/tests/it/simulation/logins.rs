@@ -10,6 +10,7 @@ use duologue_hub::{Hub, HubSettings};
 use duologue_test_support::in_time;
 use fastrand::Rng;
 use serde_json::{Value, json};
+use tokio::net::unix::pipe;
 
 use super::campaign::{Campaign, EventCounts};
 use crate::faults::{new_session, text_prompt};
@@ -48,7 +49,7 @@ const AGENT: &str = r#"
 const CAMPAIGN: Campaign = Campaign {
     test: "duologue-hub --test it a_login_lasts_through_any_faults",
     schedules: 16,
-    minimum: &[],
+    minimum: &[("logins", 100), ("ends of processes", 40), ("turns of new processes", 20)],
     shown: "",
 };
 
@@ -293,11 +294,15 @@ async fn a_process_with_a_former_login_is_not_used() {
         assert!(first.request(1, "authenticate", log_in("a")).await["result"].is_object());
         let introduced = second.initialize_with(json!({"envelope": {"v": [1]}}));
         let changed = async {
-            tokio::fs::read(reached).await.unwrap();
+            // A pipe that is open in both directions keeps no thread.
+            let pipe = pipe::OpenOptions::new().read_write(true).open_receiver(reached).unwrap();
+            pipe.readable().await.unwrap();
             assert!(first.request(2, "authenticate", log_in("b")).await["result"].is_object());
-            tokio::fs::write(gate, "\n").await.unwrap();
+            let mut gate = std::fs::File::options().read(true).write(true).open(gate).unwrap();
+            std::io::Write::write_all(&mut gate, b"\n").unwrap();
+            gate
         };
-        tokio::join!(introduced, changed);
+        let (_, _gate) = tokio::join!(introduced, changed);
         std::fs::remove_file(data.path().join("gate")).unwrap();
         let new = second.request(3, "session/new", new_session()).await;
         let prompt = text_prompt(&new["result"]["sessionId"], "hello");
