@@ -146,7 +146,7 @@ async fn the_last_chunk_waits_for_a_place_in_the_outbox() {
     deliver_first(&gateway);
     queue_ends(&*gateway.store, gateway.time(), 0).expect("a sweep");
     let last = json!({"chunk": "", "position": 1, "complete": true, "truncated": true});
-    assert_eq!(waiting_posts(&gateway), [last.clone()]);
+    assert_eq!(waiting_posts(&gateway), std::slice::from_ref(&last));
     queue_ends(&*gateway.store, gateway.time(), 0).expect("another sweep");
     assert_eq!(waiting_posts(&gateway), [last]);
 }
