@@ -76,7 +76,10 @@ pub(super) mod tests {
     }
 
     fn bytes(hex: &str) -> Vec<u8> {
-        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+        (0..hex.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(hex.get(at..at + 2).unwrap(), 16).unwrap())
+            .collect()
     }
 
     /// The private key of the decoy, which everybody knows.
