@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreTime {
     /// A monotonic time, since a moment that the caller chooses once for each opened store. Leases and delays use
-    /// it, so a clock that is set does not end them.
+    /// it, so a clock that is set does not end them. The delays of messages go on in the next life of the store by the wall
+    /// time.
     pub now: Duration,
     /// The wall time in milliseconds since 1970. Records and expiry use it.
     pub wall: u64,

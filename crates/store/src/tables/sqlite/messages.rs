@@ -110,8 +110,9 @@ pub(super) fn enqueue(change: &mut OpenChange<'_>, message: &NewInboxMessage) ->
     let priority = message.priority.min(9);
     let text = concat!(
         "INSERT INTO messages (agent, principal, id, sender, correlation, grp, priority, created, updated, expires, ",
-        "state, band, blocked, not_before, attempts, max_attempts, content, trace) ",
-        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, 0, ?10, ?11, ?12, 0, ?13, ?14, ?15) ON CONFLICT DO NOTHING"
+        "state, band, blocked, not_before, attempts, max_attempts, content, trace, due) ",
+        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, 0, ?10, ?11, ?12, 0, ?13, ?14, ?15, ?8 + (?12 - ?16) / 1000) ",
+        "ON CONFLICT DO NOTHING"
     );
     let band = (!is_blocked && not_before == 0).then(|| band(priority));
     let added = change.prepare(text)?.execute(params![
@@ -130,6 +131,7 @@ pub(super) fn enqueue(change: &mut OpenChange<'_>, message: &NewInboxMessage) ->
         message.max_attempts.max(1),
         content.as_str(),
         message.trace,
+        change.now(),
     ])?;
     if added == 0 {
         let earlier = get(change.database, &message.key())?;
@@ -233,11 +235,11 @@ pub(super) fn ack(
 }
 
 /// Returns a message to its place, or makes it a dead letter after its last attempt. ?1 is the row, ?2 the lease if
-/// it has to be valid at ?3, ?4 the end of the delay.
+/// it has to be valid at ?3, ?4 the end of the delay, which `due` has in wall time.
 const RETURN: &str = concat!(
     "UPDATE messages SET lease = NULL, lease_end = NULL, worker = NULL, error = coalesce(?5, error), updated = ?6, ",
     "state = CASE WHEN attempts >= max_attempts THEN 3 ELSE 0 END, ",
-    "not_before = CASE WHEN attempts >= max_attempts THEN 0 ELSE ?4 END, ",
+    "not_before = CASE WHEN attempts >= max_attempts THEN 0 ELSE ?4 END, due = ?6 + (?4 - ?3) / 1000, ",
     "band = CASE WHEN attempts >= max_attempts OR ?4 > 0 THEN NULL ELSE ",
     band_of_priority!(),
     " END WHERE seq = ?1 AND (?2 IS NULL OR lease = ?2 AND lease_end > ?3) RETURNING agent, principal, grp, state"
@@ -408,8 +410,14 @@ pub(super) fn end_all_leases(change: &mut OpenChange<'_>, report: &mut SweepRepo
     let text = concat!(
         "UPDATE messages SET not_before = 0, band = CASE WHEN blocked = 1 THEN NULL ELSE ",
         band_of_priority!(),
-        " END WHERE not_before > 0"
+        " END WHERE not_before > 0 AND coalesce(due, 0) <= ?1"
+/// Ends the leases of an earlier life. Delays go on with what is left of them.
     );
-    change.prepare(text)?.execute([])?;
+    let wall = [change.wall()];
+    change.prepare(text)?.execute(wall)?;
+    // The monotonic clock begins at zero. A wall clock that was set back makes no delay longer than it was.
+    let text =
+        "UPDATE messages SET not_before = max(1, min(due - ?1, due - updated) * 1000) WHERE not_before > 0";
+    change.prepare(text)?.execute(wall)?;
     Ok(())
 }

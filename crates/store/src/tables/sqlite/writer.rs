@@ -484,7 +484,8 @@ impl StoreWriter {
             outbox::end_all_leases(change, &mut report)?;
             Ok(report)
         })?;
-        self.memory.bounds = Default::default();
+        // Delays go on.
+        self.lose_bounds();
         self.memory.wakes.clear();
         self.memory.ended_tasks.clone_from(&report.tasks_ended);
         Ok(report)

@@ -1,4 +1,4 @@
-//! The next life of a store: records stay, and leases and delays end.
+//! The next life of a store: records and the delays of messages stay, and leases end.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 
 on_each_durable_store!(
     records_and_counts_stay,
-    leases_and_delays_end,
+    leases_end_and_the_delays_of_messages_stay,
     the_end_of_each_task_is_kept,
     a_message_is_dead_if_an_agent_has_begun_it,
     an_erasure_is_known_until_its_end,
@@ -36,7 +36,7 @@ fn records_and_counts_stay<B: StoreBackend>(backend: &B) {
     assert!(store.remembered(&SeenKey::new(OWNER, "s", "k"), time(1)).expect("read").is_some());
 }
 
-fn leases_and_delays_end<B: StoreBackend>(backend: &B) {
+fn leases_end_and_the_delays_of_messages_stay<B: StoreBackend>(backend: &B) {
     let store = backend.open(StoreSettings::default(), 0);
     enqueue(&*store, [in_group("a1", "a"), in_group("a2", "a"), message("m1"), message("m2")]);
     let claimed = claim(&*store, 3);
@@ -50,12 +50,21 @@ fn leases_and_delays_end<B: StoreBackend>(backend: &B) {
     let delay = Duration::from_secs(999);
     change(&*store, StoreChange::DeliveryFailed { lease: posts[0].lease, delay, error: "503".into() });
     drop(store);
-    // The monotonic clock begins again.
-    let store = backend.open(StoreSettings::default(), 0);
+    // The monotonic clock begins again, and 900 seconds have passed.
+    let store = backend.open(StoreSettings::default(), time(901).wall);
     for lease in [claimed[0].lease, claimed[1].lease] {
         change_at(&*store, 0, StoreChange::AckMessage { lease, response: None }).expect_err("a former life");
     }
-    assert_eq!(drain(&*store, 0), ["a1", "a2", "m1", "m2"]);
+    assert_eq!(drain(&*store, 0), ["a1", "a2", "m1"]);
+    assert_eq!(store.claim_messages(AGENT, &claim_at(98, 9)).expect("claimed").entries, []);
+    drop(store);
+    // A clock that was set back makes the delay no longer, and one that was set forward ends it.
+    let store = backend.open(StoreSettings::default(), 0);
+    let claimed = store.claim_messages(AGENT, &claim_at(998, 9)).expect("claimed");
+    assert_eq!((claimed.entries.len(), claimed.next_due), (0, Some(Duration::from_secs(999))));
+    drop(store);
+    let store = backend.open(StoreSettings::default(), time(1000).wall);
+    assert_eq!(drain(&*store, 0), ["m2"]);
     assert_eq!(store.claim_deliveries(&claim_at(0, 9)).expect("claimed").entries.len(), 2);
 }
 
