@@ -66,7 +66,10 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ),
     ("StoreSettings::names", "the agent or the principal is rejected"),
     ("StoreSettings::agents_per_owner", "the next agent is rejected"),
-    ("StoreSettings::inbox_entries", "the next message is rejected"),
+    (
+        "StoreSettings::inbox_entries",
+        "the next message is rejected; that of a principal with half of the places that others leave, too",
+    ),
     ("StoreSettings::tasks_per_owner", "the next task is rejected until one ends"),
     ("StoreSettings::questions_per_task", "the next question is rejected"),
     (

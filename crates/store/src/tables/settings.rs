@@ -23,7 +23,8 @@ pub struct StoreSettings {
     pub names: usize,
     /// The most agents of one owner, 10,000.
     pub agents_per_owner: u64,
-    /// The most messages that wait in one inbox or are out, 10,000.
+    /// The most messages that wait in one inbox or are out, 10,000. Those of one principal are at most half of the places
+    /// that others leave.
     pub inbox_entries: u64,
     /// The most tasks of one owner that have not ended, 10,000.
     pub tasks_per_owner: u64,

@@ -130,11 +130,14 @@ async fn a_rejected_task_is_reported_as_failed_with_its_error() {
 
 #[tokio::test]
 async fn a_full_inbox_refuses_messages() {
-    let world = RestWorld::start_with("", |settings| settings.store.inbox_entries = 1).await;
+    let world = RestWorld::start_with("", |settings| settings.store.inbox_entries = 2).await;
     world.put(REMOTE, "/registry/agents/remote", "{}").await.expect(201);
     let message = json!({"message": {"type": "notify"}});
     world.post(ALICE, MESSAGES, &message).await.expect(202);
     let why = world.post(ALICE, MESSAGES, &message).await.refused(429, "overloaded");
+    assert!(why.contains("half of the places that others leave, has 1 entries"), "{why}");
+    world.post(BOB, MESSAGES, &message).await.expect(202);
+    let why = world.post(BOB, MESSAGES, &message).await.refused(429, "overloaded");
     assert!(why.contains("inbox_entries"), "{why}");
     world.stop().await;
 }

@@ -147,13 +147,23 @@ pub(super) fn enqueue(change: &mut OpenChange<'_>, message: &NewInboxMessage) ->
             false => Err(Error::RecordConflict { record: name(&message.key()) }.into()),
         };
     }
-    add_waiting(change, agent)?;
+    add_waiting(change, agent, &from.principal)?;
     Ok(ChangeOutcome::Done)
 }
 
-fn add_waiting(change: &mut OpenChange<'_>, agent: &str) -> ChangeStep<()> {
-    let limit = (change.settings.inbox_entries, "StoreSettings::inbox_entries");
-    change.added_to(CountedList::Inbox, agent, limit, "the inbox of")?;
+/// Counts a message that waits. A principal has at most half of the places that others leave, so there is always one for
+/// somebody else.
+fn add_waiting(change: &mut OpenChange<'_>, agent: &str, principal: &str) -> ChangeStep<()> {
+    let (places, setting) = (change.settings.inbox_entries, "StoreSettings::inbox_entries");
+    let all = change.added_to(CountedList::Inbox, agent, (places, setting), "the inbox of")?;
+    let own = change.added(CountedList::InboxOfSender, &[agent, principal])?;
+    let limit = places.saturating_sub(all.abs_diff(own)).div_ceil(2);
+    if own > int(limit) {
+        let list = format!(
+            "the share of {principal:?} in the inbox of {agent:?}, half of the places that others leave,"
+        );
+        return Err(Error::LimitReached { list, limit, setting }.into());
+    }
     change.wake(StoreTopic::Inbox(agent.into()));
     Ok(())
 }
@@ -186,7 +196,8 @@ fn place(row: &Row<'_>) -> rusqlite::Result<Place> {
 
 /// Lets the next message of a group out, and counts a message that does not wait any more.
 fn ended(change: &mut OpenChange<'_>, (agent, principal, group): Place) -> ChangeStep<()> {
-    change.count(CountedList::Inbox, &agent, -1);
+    change.count(CountedList::Inbox, &[&agent], -1);
+    change.count(CountedList::InboxOfSender, &[&agent, &principal], -1);
     if let Some(group) = group {
         unblock(change, [&agent, &principal, &group])?;
     }
@@ -355,7 +366,7 @@ pub(super) fn resend(
     let band = (!is_blocked).then(|| band(found.priority));
     let values = params![int(found.seq), is_blocked, band, expires.map(int), change.wall()];
     change.prepare(text)?.execute(values)?;
-    add_waiting(change, &key.agent)?;
+    add_waiting(change, &key.agent, &key.principal)?;
     Ok(ChangeOutcome::Done)
 }
 
@@ -400,6 +411,7 @@ pub(super) fn sweep(change: &mut OpenChange<'_>, report: &mut SweepReport) -> Ch
     expired.into_iter().try_for_each(|row| expire(change, row))
 }
 
+/// Ends the leases of an earlier life. Delays go on with what is left of them.
 pub(super) fn end_all_leases(change: &mut OpenChange<'_>, report: &mut SweepReport) -> ChangeStep<()> {
     for row in rows(change, "SELECT seq FROM messages WHERE lease IS NOT NULL", [])? {
         match lapse(change, row, TaskFailure::RESTARTED)? {
@@ -411,7 +423,6 @@ pub(super) fn end_all_leases(change: &mut OpenChange<'_>, report: &mut SweepRepo
         "UPDATE messages SET not_before = 0, band = CASE WHEN blocked = 1 THEN NULL ELSE ",
         band_of_priority!(),
         " END WHERE not_before > 0 AND coalesce(due, 0) <= ?1"
-/// Ends the leases of an earlier life. Delays go on with what is left of them.
     );
     let wall = [change.wall()];
     change.prepare(text)?.execute(wall)?;

@@ -145,7 +145,7 @@ fn place(row: &Row<'_>) -> rusqlite::Result<Place> {
 
 /// Lets the next post of a stream out.
 fn ended(change: &mut OpenChange<'_>, (stream, principal): Place, ended: i64) -> ChangeStep<()> {
-    change.count(CountedList::Outbox, &principal, -ended);
+    change.count(CountedList::Outbox, &[&principal], -ended);
     let text = "UPDATE outbox SET ready = 0 WHERE ready IS NULL AND lease IS NULL AND id = \
                 (SELECT id FROM outbox WHERE stream = ?1 AND state = 'pending' ORDER BY position LIMIT 1)";
     change.prepare(text)?.execute([stream])?;

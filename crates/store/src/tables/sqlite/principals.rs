@@ -166,7 +166,7 @@ pub(super) fn remember(change: &mut OpenChange<'_>, seen: &SeenId) -> ChangeStep
     // The row is there if the key has expired.
     let text = "DELETE FROM seen WHERE principal = ?1 AND scope = ?2 AND key = ?3";
     let removed = change.prepare(text)?.execute([&key.principal, &key.scope, &key.key])?;
-    change.count(CountedList::Seen, &key.principal, -(removed as i64));
+    change.count(CountedList::Seen, &[&key.principal], -(removed as i64));
     let text =
         "INSERT INTO seen (principal, scope, key, digest, expires, response) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     change.prepare(text)?.execute(params![
@@ -207,7 +207,7 @@ pub(super) fn sweep(change: &mut OpenChange<'_>, report: &mut SweepReport) -> Ch
     for (principal, scope, key) in expired {
         let text = "DELETE FROM seen WHERE principal = ?1 AND scope = ?2 AND key = ?3";
         change.prepare(text)?.execute([&principal, &scope, &key])?;
-        change.count(CountedList::Seen, &principal, -1);
+        change.count(CountedList::Seen, &[&principal], -1);
     }
     Ok(())
 }

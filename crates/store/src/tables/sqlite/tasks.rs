@@ -297,7 +297,7 @@ fn ended(change: &mut OpenChange<'_>, key: &StoredTaskKey, row: i64) -> ChangeSt
     let text = "UPDATE tasks SET ended = 1, band = NULL, not_before = 0, lease = NULL, lease_end = NULL WHERE seq = ?1";
     change.prepare(text)?.execute([row])?;
     withdraw_all(change, key)?;
-    change.count(CountedList::Tasks, &key.owner, -1);
+    change.count(CountedList::Tasks, &[&key.owner], -1);
     wake(change, key);
     Ok(())
 }

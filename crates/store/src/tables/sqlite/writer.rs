@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_rpc::Lock as _;
-use rusqlite::{CachedStatement, Connection, ffi};
+use rusqlite::{CachedStatement, Connection, ffi, params_from_iter};
 
 use super::queue::Turns;
 use super::rows::{from_micros, int, micros};
@@ -61,11 +61,13 @@ impl From<Error> for Stop {
 /// The result of a part of a transaction.
 pub(super) type ChangeStep<T> = std::result::Result<T, Stop>;
 
-/// A list whose entries are counted, with the principal or agent that has it.
+/// A list whose entries are counted, for the principal, the agent or both that have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CountedList {
     Agents,
     Inbox,
+    /// The entries of one principal in an inbox.
+    InboxOfSender,
     Tasks,
     Outbox,
     Seen,
@@ -76,6 +78,9 @@ impl CountedList {
         match self {
             CountedList::Agents => "SELECT count(*) FROM agents WHERE owner = ?1",
             CountedList::Inbox => "SELECT count(*) FROM messages WHERE agent = ?1 AND state = 0",
+            CountedList::InboxOfSender => {
+                "SELECT count(*) FROM messages WHERE agent = ?1 AND principal = ?2 AND state = 0"
+            }
             CountedList::Tasks => "SELECT count(*) FROM tasks WHERE owner = ?1 AND ended = 0",
             CountedList::Outbox => "SELECT count(*) FROM outbox WHERE principal = ?1 AND state = 'pending'",
             CountedList::Seen => "SELECT count(*) FROM seen WHERE principal = ?1",
@@ -92,7 +97,11 @@ struct ListCounts {
     journal: Vec<(CountKey, Option<i64>)>,
 }
 
-type CountKey = (CountedList, Box<str>);
+type CountKey = (CountedList, Box<[Box<str>]>);
+
+fn count_key(list: CountedList, key: &[&str]) -> CountKey {
+    (list, key.iter().map(|part| Box::from(*part)).collect())
+}
 
 /// The most counts in memory.
 const COUNTS: usize = 50_000;
@@ -214,8 +223,8 @@ impl OpenChange<'_> {
     }
 
     /// Changes the count of a list.
-    pub(super) fn count(&mut self, list: CountedList, key: &str, difference: i64) {
-        let place = (list, Box::from(key));
+    pub(super) fn count(&mut self, list: CountedList, key: &[&str], difference: i64) {
+        let place = count_key(list, key);
         let ListCounts { counts, journal } = &mut self.memory.counts;
         if let Some(count) = counts.get_mut(&place) {
             *count += difference;
@@ -223,34 +232,35 @@ impl OpenChange<'_> {
         }
     }
 
-    /// Counts an entry that was added to a list, and refuses it if there are too many.
+    /// Counts an entry that was added to a list, and refuses it if there are too many. Returns their number.
     pub(super) fn added_to(
         &mut self,
         list: CountedList,
         key: &str,
         (limit, setting): (u64, &'static str),
         name: &str,
-    ) -> ChangeStep<()> {
-        let place = (list, Box::from(key));
-        let count = match self.memory.counts.counts.get_mut(&place) {
-            Some(count) => {
-                *count += 1;
-                let count = *count;
-                self.memory.counts.journal.push((place, Some(1)));
-                count
-            }
-            None => {
-                // It counts the entry too.
-                let count = self.prepare(list.sql())?.query_row([key], |row| row.get(0))?;
-                self.memory.counts.journal.push((place.clone(), None));
-                self.memory.counts.counts.insert(place, count);
-                count
-            }
-        };
+    ) -> ChangeStep<i64> {
+        let count = self.added(list, &[key])?;
         if count > int(limit) {
             return Err(Error::LimitReached { list: format!("{name} {key:?}"), limit, setting }.into());
         }
-        Ok(())
+        Ok(count)
+    }
+
+    /// Counts an entry that was added to a list. Returns the number of entries.
+    pub(super) fn added(&mut self, list: CountedList, key: &[&str]) -> ChangeStep<i64> {
+        let place = count_key(list, key);
+        if let Some(count) = self.memory.counts.counts.get_mut(&place) {
+            *count += 1;
+            let count = *count;
+            self.memory.counts.journal.push((place, Some(1)));
+            return Ok(count);
+        }
+        // It counts the entry too.
+        let count = self.prepare(list.sql())?.query_row(params_from_iter(key), |row| row.get(0))?;
+        self.memory.counts.journal.push((place.clone(), None));
+        self.memory.counts.counts.insert(place, count);
+        Ok(count)
     }
 
     /// Counts everything again after this transaction and in it, because many records are removed.

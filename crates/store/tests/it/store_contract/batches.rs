@@ -2,8 +2,8 @@
 
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
-    BatchOutcome, ChangeOutcome, Error, MessageQuery, RegisteredAgent, RegistrySource, SeenId, SeenKey,
-    Store, StoreBatch, StoreChange, StoreSettings, TaskFailure, TaskQuery, TaskUpdate,
+    BatchOutcome, ChangeOutcome, Error, MessageQuery, MessageSender, RegisteredAgent, RegistrySource, SeenId,
+    SeenKey, Store, StoreBatch, StoreChange, StoreSettings, TaskFailure, TaskQuery, TaskUpdate,
 };
 
 use super::{
@@ -137,7 +137,7 @@ fn batches_of_many_threads_are_independent(store: &dyn Store) {
 
 fn small() -> StoreSettings {
     let mut settings = StoreSettings::default();
-    (settings.inbox_entries, settings.tasks_per_owner, settings.outbox_entries) = (3, 2, 2);
+    (settings.inbox_entries, settings.tasks_per_owner, settings.outbox_entries) = (5, 2, 2);
     (settings.seen_per_principal, settings.agents_per_owner, settings.names) = (2, 2, 2);
     (settings.content_bytes, settings.text_bytes, settings.id_chars) = (100, 50, 10);
     (settings.page_entries, settings.batch_changes) = (2, 5);
@@ -157,6 +157,22 @@ fn until_full(store: &dyn Store, make: impl Fn(u64) -> StoreChange) -> (u64, &'s
         }
     }
     unreachable!()
+}
+
+/// A principal has half of the places that others leave: 3 of 5, then 1 of 2, then the last one.
+fn no_principal_fills_an_inbox_alone(store: &dyn Store) {
+    let of = |sender: &'static str| {
+        move |number| {
+            let mut new = message(&format!("m{number}"));
+            new.from = MessageSender::new(sender, "agent");
+            StoreChange::Enqueue(new)
+        }
+    };
+    for (sender, count) in [(OWNER, 3), ("bob", 1), ("eve", 1)] {
+        assert_eq!(until_full(store, of(sender)), (count, "StoreSettings::inbox_entries"), "{sender}");
+    }
+    assert_eq!(super::drain(store, 1).len(), 5);
+    assert_eq!(until_full(store, |number| of("bob")(number + 3)).0, 3, "acknowledged ones do not count");
 }
 
 fn lists_are_limited(store: &dyn Store) {
@@ -253,5 +269,6 @@ fn limits_are_named() {
     on_small(ids_and_texts_are_limited, &settings);
     settings.id_chars = 128;
     on_small(lists_are_limited, &settings);
+    on_small(no_principal_fills_an_inbox_alone, &settings);
     on_small(refusals_do_not_change_the_counts, &settings);
 }

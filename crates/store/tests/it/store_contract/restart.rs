@@ -22,7 +22,7 @@ on_each_durable_store!(
 
 fn records_and_counts_stay<B: StoreBackend>(backend: &B) {
     let mut settings = StoreSettings::default();
-    settings.inbox_entries = 2;
+    settings.inbox_entries = 3;
     let store = backend.open(settings.clone(), 0);
     enqueue(&*store, [message("m1"), message("m2")]);
     change(&*store, StoreChange::PutAgent(RegisteredAgent::new(AGENT, OWNER, RegistrySource::Rest, "")));
