@@ -21,7 +21,7 @@ use crate::gateway::rest_agent::return_pause;
 use crate::gateway::result_size::ResultSize;
 use crate::gateway::runner::{LEASE, insist, renewing};
 use crate::gateway::work::WorkPlace;
-use crate::gateway::work_turn::is_delegation_lost;
+use crate::gateway::work_turn::{add_attachments, is_delegation_lost};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events, failure};
 use crate::state::CONTEXT_LOST;
 
@@ -204,7 +204,7 @@ async fn send_envelope(
     let (text, is_cut) = size.cut(answer.summary);
     let mut response = json!({"type": "response", "content": text, "mimeType": "text/plain"});
     if is_cut || answer.truncated {
-        response["metadata"]["truncated"] = json!(true);
+        mark_truncated(&mut response);
     }
     let data = answer.data.and_then(|data| data.parse::<Value>().ok());
     if let Some(data) = data.filter(|data| size.fits(&response, data)) {
@@ -250,10 +250,18 @@ async fn follow(
     }
     let (text, is_cut) = output.text(size);
     let mut response = json!({"type": "response", "content": text, "mimeType": "text/plain"});
-    if is_cut {
-        response["metadata"] = json!({"truncated": true});
+    if add_attachments(&mut response, &output.attachments(), size) || is_cut {
+        mark_truncated(&mut response);
     }
     Ok(Some(response))
+}
+
+/// Marks an answer of which a part is left out. Its metadata can be of any type at an agent elsewhere.
+fn mark_truncated(response: &mut Value) {
+    match &mut response["metadata"] {
+        Value::Object(metadata) => _ = metadata.insert("truncated".to_owned(), json!(true)),
+        metadata => *metadata = json!({"truncated": true}),
+    }
 }
 
 /// Returns a failure as the store keeps that of a message.

@@ -345,19 +345,30 @@ fn end_of_order(end: exchange::Result<WorkOutput>, size: ResultSize, is_remote: 
     WorkEnd { state: TaskState::Completed, result: JsonText::of(&result).ok(), error: None, is_lost: false }
 }
 
-/// Checks the attachments in a result of an agent elsewhere, as those of a turn are checked.
-pub(crate) fn with_checked_attachments(mut result: Value, size: ResultSize) -> Value {
+/// Checks the attachments in a result of an agent elsewhere, as those of a turn are checked. Returns true if some of them are left
+/// out.
+pub(crate) fn check_attachments(result: &mut Value, size: ResultSize) -> bool {
     let found = result.as_object_mut().and_then(|members| members.remove("attachments"));
-    if let Some(found) = found.filter(|found| !found.is_null()) {
-        let attachments = serde_json::from_value::<Vec<Attachment>>(found).ok();
-        let is_cut = attachments.is_none();
-        add_parts(&mut result, None, &attachments.unwrap_or_default(), size, is_cut);
-    }
-    result
+    let found = match found {
+        None | Some(Value::Null) => return false,
+        Some(Value::Array(found)) => found,
+        Some(_) => return true,
+    };
+    let count = found.len();
+    let attachments: Vec<Attachment> =
+        found.into_iter().filter_map(|attachment| serde_json::from_value(attachment).ok()).collect();
+    add_attachments(result, &attachments, size) || attachments.len() < count
 }
 
-/// Adds data and attachments to a result. They are whole or absent, because a part of them is worth nothing. Without a MIME type or
-/// with data that is not base64 an attachment is left out. `is_cut` is true if the text of the result is not whole.
+/// Adds attachments to a result, and returns true if some of them are left out: those without a MIME type or with data that is not
+/// base64, or all if they are too large.
+pub(crate) fn add_attachments(result: &mut Value, attachments: &[Attachment], size: ResultSize) -> bool {
+    let sound: Vec<_> = attachments.iter().filter(|attachment| is_sound(attachment)).collect();
+    let part = serde_json::to_value(&sound).ok().filter(|_| !sound.is_empty());
+    add_part(result, "attachments", part, size) || sound.len() < attachments.len()
+}
+
+/// Adds data and attachments to a result. `is_cut` is true if the text of the result is not whole.
 fn add_parts(
     result: &mut Value,
     data: Option<Value>,
@@ -365,19 +376,20 @@ fn add_parts(
     size: ResultSize,
     is_cut: bool,
 ) {
-    let sound: Vec<_> = attachments.iter().filter(|attachment| is_sound(attachment)).collect();
-    let mut is_cut = is_cut || sound.len() < attachments.len();
-    let attachments = serde_json::to_value(&sound).ok().filter(|_| !sound.is_empty());
-    for (name, part) in [("data", data), ("attachments", attachments)] {
-        match part {
-            Some(part) if size.fits(result, &part) => result[name] = part,
-            Some(_) => is_cut = true,
-            None => {}
-        }
-    }
-    if is_cut {
+    let has_cut_data = add_part(result, "data", data, size);
+    if add_attachments(result, attachments, size) || has_cut_data || is_cut {
         result["truncated"] = json!(true);
     }
+}
+
+/// Adds a part to a result, and returns true if it is left out. It is whole or absent, because a piece of it is worth nothing.
+fn add_part(result: &mut Value, name: &str, part: Option<Value>, size: ResultSize) -> bool {
+    match part {
+        Some(part) if size.fits(result, &part) => result[name] = part,
+        Some(_) => return true,
+        None => {}
+    }
+    false
 }
 
 /// Returns true if an attachment has a MIME type, and a content that can be decoded.
@@ -443,10 +455,16 @@ mod tests {
             json!({"mime_type": "png", "data": "iVBORw=="}),
             json!({"mime_type": "text/html\r\nx: y", "text": "t"}),
             json!({"mime_type": "text/plain", "text": "t", "data": "no base64!"}),
+            json!({"data": "iVBORw=="}),
+            json!(5),
         ];
         let size = |limit| ResultSize { part: limit, whole: 10_000 };
         let checked = |attachments: Value, limit| {
-            with_checked_attachments(json!({"text": "t", "attachments": attachments}), size(limit))
+            let mut result = json!({"text": "t", "attachments": attachments});
+            if check_attachments(&mut result, size(limit)) {
+                result["truncated"] = json!(true);
+            }
+            result
         };
         let whole = json!({"text": "t", "attachments": [sound, text]});
         assert_eq!(checked(json!([sound, text]), 1000), whole);
@@ -459,7 +477,7 @@ mod tests {
         }
         assert_eq!(checked(json!([sound]), 10), json!({"text": "t", "truncated": true}));
         assert_eq!(checked(Value::Null, 1000), json!({"text": "t"}));
-        assert_eq!(with_checked_attachments(json!("a"), size(1)), json!("a"));
+        assert!(!check_attachments(&mut json!("a"), size(1)));
     }
 
     #[test]

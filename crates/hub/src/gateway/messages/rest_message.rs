@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::AnswerFailure;
+use super::{AnswerFailure, mark_truncated};
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::rest::kept_content;
 use crate::gateway::rest_agent::{
@@ -15,6 +15,7 @@ use crate::gateway::rest_agent::{
 };
 use crate::gateway::runner::{continue_work, hand_over};
 use crate::gateway::work::WorkPlace;
+use crate::gateway::work_turn::check_attachments;
 use crate::gateway::{GatewayShared, events, failure};
 
 /// The time for which the agent may keep the request open. It is below `OutboundSettings::total_timeout`.
@@ -40,8 +41,17 @@ pub(super) async fn answer(
         match answer["status"].as_str() {
             Some("received" | "processing") => {}
             Some("completed") => {
-                let response = agent.checked_result(&answer["response"])?;
-                return response.map(JsonText::of).transpose().map_err(|error| error.to_string().into());
+                let mut response = agent.checked_result(&answer["response"])?.cloned();
+                if let Some(response) = &mut response
+                    && check_attachments(response, agent.result_size)
+                {
+                    mark_truncated(response);
+                }
+                return response
+                    .as_ref()
+                    .map(JsonText::of)
+                    .transpose()
+                    .map_err(|error| error.to_string().into());
             }
             Some("error") => return Err(RestFault::answered(&answer["error"]).into()),
             _ => {

@@ -25,7 +25,7 @@ use crate::gateway::rest_agent::{
 };
 use crate::gateway::runner::{continue_work, hand_over, insist, renewing};
 use crate::gateway::work::WorkPlace;
-use crate::gateway::work_turn::with_checked_attachments;
+use crate::gateway::work_turn::check_attachments;
 use crate::gateway::{GatewayShared, failure};
 
 /// The requests that cancel a task at its agent after it has ended here.
@@ -344,8 +344,12 @@ fn end_of(found: &Value, agent: &RestPeer) -> Result<Option<TaskEnd>, RestFault>
     Ok(Some(match found["status"].as_str() {
         Some("pending" | "processing") => return Ok(None),
         Some("completed") => {
-            let result = agent.checked_result(&found["result"])?;
-            let result = result.map(|result| with_checked_attachments(result.clone(), agent.result_size));
+            let mut result = agent.checked_result(&found["result"])?.cloned();
+            if let Some(result) = &mut result
+                && check_attachments(result, agent.result_size)
+            {
+                result["truncated"] = json!(true);
+            }
             let result = result.and_then(|result| JsonText::of(&result).ok());
             TaskEnd { result, ..ended(TaskState::Completed) }
         }

@@ -203,17 +203,25 @@ async fn a_killed_gateway_finds_the_answer_to_its_message() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attachments_that_nobody_can_read_are_left_out_of_a_result() {
     let picture = json!({"mime_type": "image/png", "data": "iVBORw=="});
-    let attachments = json!([{"mime_type": "image/png", "data": "no base64!"}, picture]);
+    // One that is no attachment at all does not take the others with it.
+    let attachments =
+        json!([{"mime_type": "image/png", "data": "no base64!"}, {"data": "iVBORw=="}, picture]);
     let server = Receiver::start(move |_, _| {
-        json!({"status": "completed", "result": {"text": "t", "attachments": attachments}})
-            .to_string()
-            .into_response()
+        let (result, response) = (
+            json!({"text": "t", "attachments": attachments}),
+            json!({"content": "c", "attachments": attachments}),
+        );
+        json!({"status": "completed", "result": result, "response": response}).to_string().into_response()
     })
     .await;
     let near = RestWorld::start(&behind(server.address, "")).await;
     create(&near, "t1", "plan").await;
     let done = ended(&near, "t1").await;
     assert_eq!(done["result"], json!({"text": "t", "attachments": [picture], "truncated": true}));
+    let message = json!({"mode": "sync", "message": {"type": "query", "content": "plan"}});
+    let answered = near.post(ALICE, "/agents/writer/messages", &message).await.expect(200);
+    let response = json!({"content": "c", "attachments": [picture], "metadata": {"truncated": true}});
+    assert_eq!(answered["response"], response);
     near.stop().await;
 }
 

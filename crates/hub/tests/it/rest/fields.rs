@@ -196,6 +196,10 @@ async fn a_picture_passes_from_a_task_to_another_agent() {
     assert!(kinds.starts_with(&["image/png", "audio/wav"]), "{done}");
     assert!(done["result"].get("truncated").is_none(), "{done}");
     let picture = &attachments[0]["data"];
+    // The answer to a message has it too.
+    let query = json!({"mode": "sync", "message": {"type": "query", "content": "content"}});
+    let answered = world.post(ALICE, "/agents/writer/messages", query).await.expect(200);
+    assert_eq!(answered["response"]["attachments"], done["result"]["attachments"], "{answered}");
     let message = json!({"messageId": "m1", "message": {
         "type": "query", "content": picture, "mimeType": "image/png", "metadata": {"task": "t1"},
     }});
