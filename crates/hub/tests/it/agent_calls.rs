@@ -67,6 +67,7 @@ impl CallingAgent {
                 let changed = other().delegate("echo another").id("repeated").await.unwrap_err();
                 Ok(format!("{first}, {second}, {}", changed.code()))
             }
+            "named" => end_of(other().delegate("echo named").id(rest).await?).await,
             "cancel" => {
                 let task = other().delegate(rest).await?;
                 let progress = task.progress().next().await.expect("progress").expect("all of it");
@@ -215,6 +216,14 @@ async fn a_delegation_is_a_task_of_the_principal() {
     assert_eq!(text, "hi, hi, conflict");
     let total = &world.get(ALICE, "/agents/remote/tasks").await.expect(200)["pagination"]["total"];
     assert_eq!(*total, 2);
+    // The id is that of a task, which REST has to be able to name.
+    for id in ["a\nb", ".."] {
+        let text = run(&world, ALICE, "writer", &format!("named agent://remote {id}")).await;
+        assert!(
+            text.starts_with("invalid_parameter: ") && text.contains("`.` and `..` are no ids"),
+            "{text}"
+        );
+    }
     // An address by ability.
     let text = run(&world, ALICE, "writer", "call agent://*?domain=remote.domain echo found").await;
     assert_eq!(text, "found");

@@ -43,6 +43,7 @@ use crate::exchange_state::AGENT_SCHEME;
 use crate::gateway::access::{Action, Principal};
 use crate::gateway::dialogue_relay::DIALOGUE;
 use crate::gateway::rest::tasks::{SAMPLES, cancel};
+use crate::gateway::rest::{ID_RULE, is_id};
 use crate::gateway::routing::{self, AgentPattern, RoutedWork};
 use crate::gateway::task_output::OutputListener;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
@@ -324,6 +325,10 @@ impl Caller {
         if self.gateway.is_draining() {
             let why = "the server is being stopped; retry later";
             return Err(EnvelopeError::of(EnvelopeErrorCode::Unreachable, why));
+        }
+        if !is_id(&call.id) {
+            let why = format!("the id {:?} cannot be that of a task: {ID_RULE}", call.id);
+            return Err(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, why));
         }
         let pattern = AgentPattern::read(&call.to)?;
         let (chain, parent) = self.chain().await?;

@@ -57,7 +57,7 @@ pub(crate) use request::essence;
 pub(crate) use request::path_of;
 #[cfg(feature = "client")]
 pub(crate) use task_events::KEEP_ALIVE;
-pub(crate) use values::RefusalBody;
+pub(crate) use values::{ID_RULE, RefusalBody, is_id};
 
 /// The bodies and queries of the REST interface.
 pub mod types {

@@ -25,7 +25,6 @@ use tokio::time::timeout;
 use crate::gateway::access::Principal;
 use crate::gateway::rest::RestShared;
 use crate::gateway::rest::query::parse_query;
-use crate::gateway::rest::values::is_id;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
 
 /// The header with the key of a request that runs once.
@@ -124,8 +123,9 @@ impl RestCaller {
     pub(crate) fn once(&self, operation: &str, body: &[u8]) -> Result<Option<OnceKey>, Refusal> {
         let mut keys = self.headers.get_all(IDEMPOTENCY_KEY).into_iter();
         let Some(key) = keys.next() else { return Ok(None) };
-        let is_visible = |key: &str| key.bytes().all(|byte| byte.is_ascii_graphic());
-        let key = key.to_str().ok().filter(|key| is_id(key) && is_visible(key) && keys.next().is_none());
+        let fits =
+            |key: &str| (1..=128).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+        let key = key.to_str().ok().filter(|key| fits(key) && keys.next().is_none());
         let key = key.ok_or_else(|| {
             Refusal::invalid("`Idempotency-Key` is one header with 1 to 128 visible characters of ASCII")
         })?;

@@ -60,7 +60,7 @@ impl From<TaskFailure> for RestFailure {
     }
 }
 
-/// An id that the sender of a request chooses.
+/// An id that the sender of a request chooses. `.` and `..` are no ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Id, value_type = String, min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$")]
 pub struct RestId(pub String);
@@ -71,17 +71,21 @@ impl<T: Into<String>> From<T> for RestId {
     }
 }
 
-/// Returns true for 1 to 128 characters, none of which is a control character.
+/// The rule of [`is_id`], for errors.
+pub(crate) const ID_RULE: &str =
+    "use 1 to 128 characters, and no control characters; `.` and `..` are no ids";
+
+/// Returns true for 1 to 128 characters, none of which is a control character. Clients remove `.` and `..` from paths.
 pub(crate) fn is_id(text: &str) -> bool {
     let count = text.chars().take(129).count();
-    (1..=128).contains(&count) && !text.chars().any(char::is_control)
+    (1..=128).contains(&count) && !text.chars().any(char::is_control) && !matches!(text, "." | "..")
 }
 
 impl<'de> Deserialize<'de> for RestId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         if !is_id(&text) {
-            return Err(D::Error::custom("use 1 to 128 characters, and no control characters"));
+            return Err(D::Error::custom(ID_RULE));
         }
         Ok(RestId(text))
     }
