@@ -80,8 +80,9 @@ pub(crate) async fn answer_session_input(
     let RestAnswer { question_id, answer } = body.value;
     // No question has the position 0.
     let question = question_id.map(|id| id.0.parse().unwrap_or_default());
-    let answer =
-        answer.parse().map_err(|_| Refusal::invalid("answer: use JSON that is nested less deeply"))?;
+    let answer = answer
+        .parse()
+        .map_err(|error| Refusal::invalid(format!("answer: {error}; each number has to fit 64 bits")))?;
     let client = ClientKey::new(format!("rest:{}", caller.id()));
     let answered = hub.answer_question(&session.owner, &session.id, client, question, answer);
     let question_id = answered.await.map_err(answer_refusal)?.to_string();

@@ -236,6 +236,9 @@ async fn forms_and_links_are_answered() {
         .post(ALICE, &input, json!({"answer": {"action": "accept"}}))
         .await
         .refused(400, "invalid_parameter");
+    let large = r#"{"answer": {"action": "accept", "content": {"name": "a", "members": 1e400}}}"#;
+    let why = world.post(ALICE, &input, large).await.refused(400, "invalid_parameter");
+    assert!(why.starts_with("answer: ") && why.contains("number out of range"), "{why}");
     let filled = json!({"answer": {"action": "accept", "content": {"name": "Duologue"}}});
     world.post(ALICE, &input, filled).await.expect(200);
     let _link = editor.question().await;
