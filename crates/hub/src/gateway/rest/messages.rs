@@ -277,11 +277,10 @@ impl RestNewMessage {
 
     /// Returns the group, which is that of its dialogue if it names none.
     fn group(&self, dialogue: Option<&DialogueHead>) -> Result<Option<String>, Refusal> {
-        let is_dialogue = !matches!(MessageType::from(&*self.message.kind.0), MessageType::Unknown(_));
         let (member, group) = match &self.group {
             Some(group) => ("group", Some(group.0.clone())),
             None => {
-                let dialogue = dialogue.filter(|_| is_dialogue);
+                let dialogue = dialogue.filter(|_| is_dialogue(&self.message));
                 ("message.content.session_id", dialogue.map(|dialogue| dialogue.session_id.clone()))
             }
         };
@@ -362,12 +361,19 @@ struct DialogueHead {
 impl DialogueHead {
     /// Reads a content that is a dialogue message. Readers differ about members that occur twice, so those are refused.
     fn of(content: &JsonText) -> Result<Option<Self>, Refusal> {
-        let Ok(Value::Object(members)) = content.parse() else { return Ok(None) };
-        if !members.get("session_id").is_some_and(Value::is_string) {
+        #[derive(Deserialize)]
+        struct Members {
+            session_id: Option<Value>,
+            #[serde(rename = "sender_id")]
+            _sender_id: Option<Value>,
+        }
+        let Ok(Value::Object(_)) = content.parse() else { return Ok(None) };
+        let wrong = |error| Refusal::invalid(format!("message.content: {error}"));
+        let members: Members = content.parse().map_err(wrong)?;
+        if !members.session_id.is_some_and(|id| id.is_string()) {
             return Ok(None);
         }
-        let head = content.parse().map(Some);
-        head.map_err(|error| Refusal::invalid(format!("message.content: {error}")))
+        content.parse().map(Some).map_err(wrong)
     }
 
     /// Refuses a dialogue message in the name of somebody else. Its recipient can take `sender_id` for the sender.
@@ -384,6 +390,11 @@ impl DialogueHead {
         );
         Err(Refusal::new(RefusalCode::NotAuthorized, why))
     }
+}
+
+/// Returns true for a type of messages in a dialogue.
+fn is_dialogue(message: &RestContent) -> bool {
+    !matches!(MessageType::from(&*message.kind.0), MessageType::Unknown(_))
 }
 
 /// Returns the refusal of a type that is an envelope to the agent, and that no message carries.
@@ -429,12 +440,14 @@ impl Sending {
         }
         // An agent that the caller cannot find is absent, whatever the sender is.
         let from = if is_allowed { Some(caller.sender(from.map(|from| from.0))?) } else { None };
-        match &dialogue {
-            Some(dialogue) if is_allowed => dialogue.check_sender(caller)?,
-            None if is_allowed && rest.gateway.takes_envelopes(&agent) => {
-                no_message(&message.kind.0).map_or(Ok(()), Err)?;
-            }
-            _ => {}
+        if let Some(dialogue) = dialogue.as_ref().filter(|_| is_allowed) {
+            dialogue.check_sender(caller)?;
+        }
+        if is_allowed
+            && rest.gateway.takes_envelopes(&agent)
+            && !(dialogue.is_some() && is_dialogue(&message))
+        {
+            no_message(&message.kind.0).map_or(Ok(()), Err)?;
         }
         let id = message_id.map_or_else(|| crate::unique_id::new_id().to_string(), |id| id.0);
         let RestContent { kind, content, mime_type, metadata: inner } = message;

@@ -159,6 +159,7 @@ async fn a_dialogue_message_is_of_its_sender() {
     for twice in [
         r#"{"session_id": "d", "sender_id": "agent://alice", "sender_id": "agent://remote"}"#,
         r#"{"session_id": "d", "sender_id": "agent://remote", "sender_id": "agent://alice"}"#,
+        r#"{"session_id": "d", "sender_id": "agent://remote", "session_id": 5}"#,
         r#"{"session_id": "d", "sender_id": 5}"#,
     ] {
         let message = format!(r#"{{"message": {{"type": "inform", "content": {twice}}}}}"#);
