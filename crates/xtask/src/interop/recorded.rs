@@ -87,6 +87,7 @@ impl Walkthrough<'_> {
         let recording = self.recording(&ours, &replay);
         let mut run = vec![
             OsStr::new("run"),
+            "--yes".as_ref(),
             "--cwd".as_ref(),
             self.place.project.as_os_str(),
             self.prompt.as_ref(),
