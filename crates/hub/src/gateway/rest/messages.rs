@@ -47,8 +47,7 @@ pub struct RestContent {
     /// envelopes, and no other kind of envelope.
     #[serde(rename = "type")]
     pub kind: RestId,
-    /// The content. A text of a type that is no text is base64.
-    #[serde(default)]
+    /// The content, which may be `null`. A text of a type that is no text is base64.
     #[schema(value_type = Value)]
     pub content: JsonText,
     /// The MIME type of the content. `text/plain` by default.

@@ -484,15 +484,32 @@ pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal
         )));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let place = match error.path().to_string() {
-            path if path == "." => "body".to_owned(),
-            path => path,
-        };
-        Refusal::invalid(format!("{place}: {}", error.inner()))
-    })?;
+    let value = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|error| Refusal::invalid(format!("{}: {}", place(error.path()), reason(error.inner()))))?;
     deserializer.end().map_err(|error| Refusal::invalid(format!("body: {error}")))?;
     Ok(value)
+}
+
+/// Returns the member of an error. In a text that is no JSON the member is not always known, and its parent counts.
+fn place(path: &serde_path_to_error::Path) -> String {
+    let path = path.to_string();
+    // An unknown member is shown as `?`, and the body as `.`.
+    match path.strip_suffix('?').unwrap_or(&path).trim_end_matches('.') {
+        "" => "body".to_owned(),
+        known => known.to_owned(),
+    }
+}
+
+/// Returns the text of an error, which has the line and the column, without the names of our types.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.split_once("expected struct ") {
+        Some((before, behind)) => {
+            let at = behind.rfind(" at line ").map_or("", |at| &behind[at..]);
+            format!("{before}expected an object{at}")
+        }
+        None => text,
+    }
 }
 
 fn media_type(headers: &HeaderMap) -> Option<String> {

@@ -69,7 +69,8 @@ async fn another_name_has_no_other_rate() {
     let world = RestWorld::with_remote("[limits]\nrequests_per_minute = 20").await;
     let mut last = 0;
     for number in 0..40 {
-        let message = json!({"from": format!("name-{number}"), "message": {"type": "notify"}});
+        let message =
+            json!({"from": format!("name-{number}"), "message": {"type": "notify", "content": "a"}});
         let address = format!("10.0.0.{number}");
         let call = Call::new("POST", MESSAGES).key(ALICE).json(&message).header("x-forwarded-for", &address);
         last = world.send(&call).await.status;
@@ -139,13 +140,13 @@ async fn odd_ids_are_ids_and_nothing_else() {
             location.starts_with("/agents/remote/tasks/") && location.matches('/').count() == 4,
             "{location}"
         );
-        let message = json!({"messageId": id, "message": {"type": "notify"}});
+        let message = json!({"messageId": id, "message": {"type": "notify", "content": "a"}});
         world.post(ALICE, MESSAGES, &message).await.expect(202);
     }
     // Clients remove these from a path, so nobody would find what has them.
     for id in [".", ".."] {
         let task = world.post(ALICE, TASKS, json!({"taskId": id, "task": {"type": "a"}})).await;
-        let message = json!({"messageId": id, "message": {"type": "notify"}});
+        let message = json!({"messageId": id, "message": {"type": "notify", "content": "a"}});
         for refused in [task, world.post(ALICE, MESSAGES, &message).await] {
             let why = refused.refused(400, "invalid_parameter");
             assert!(why.contains("`.` and `..` are no ids"), "{why}");
@@ -182,8 +183,8 @@ async fn control_characters_reach_no_header_and_no_id() {
             (TASKS, json!({"task": {"type": text}})),
             (TASKS, json!({"task": {"type": "a"}, "callback": format!("https://example.com/{text}")})),
             (TASKS, json!({"task": {"type": "a"}, "streamEndpoint": format!("https://{text}/")})),
-            (MESSAGES, json!({"correlationId": text, "message": {"type": "a"}})),
-            (MESSAGES, json!({"group": text, "message": {"type": "a"}})),
+            (MESSAGES, json!({"correlationId": text, "message": {"type": "a", "content": "a"}})),
+            (MESSAGES, json!({"group": text, "message": {"type": "a", "content": "a"}})),
         ] {
             world.post(ALICE, path, &body).await.refused(400, "invalid_parameter");
         }

@@ -314,7 +314,7 @@ async fn tasks_callbacks_and_streams_are_as_documented() {
 async fn refusals_are_as_documented() {
     let world = RestWorld::with_remote("").await;
     let messages = "/agents/remote/messages";
-    let message = |id: &str, from: &str| json!({"from": from, "messageId": id, "message": {"type": "query"}});
+    let message = |id: &str, from: &str| json!({"from": from, "messageId": id, "message": {"type": "query", "content": "a"}});
     world.send(&post(messages, &message("m1", "alice"))).await.expect(202);
     let offline = Call::new("POST", "/registry/agents/remote/heartbeat").key(REMOTE);
     world.send(&offline.json(json!({"status": "offline"}))).await.expect(200);
@@ -327,7 +327,12 @@ async fn refusals_are_as_documented() {
         (get("/agents/absent"), 404, "not_found", false),
         (get("/agents/remote/tasks/absent"), 404, "not_found", false),
         (Call::new("GET", &format!("{messages}/m1")).key(BOB), 404, "not_found", false),
-        (post(messages, &json!({"messageId": "m1", "message": {"type": "inform"}})), 409, "conflict", false),
+        (
+            post(messages, &json!({"messageId": "m1", "message": {"type": "inform", "content": "a"}})),
+            409,
+            "conflict",
+            false,
+        ),
         (get("/agents").header("x-acp-version", "2.0"), 400, "unsupported_version", false),
         (post(messages, &sync), 503, "unreachable", true),
     ] {

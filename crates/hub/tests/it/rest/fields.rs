@@ -38,7 +38,7 @@ async fn urgent_messages_are_taken_first_and_groups_in_order() {
         ("high", json!({"priority": "high"})),
         ("critical", json!({"priority": "critical"})),
     ] {
-        let mut message = json!({"messageId": id, "message": {"type": "notify"}});
+        let mut message = json!({"messageId": id, "message": {"type": "notify", "content": "a"}});
         message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         world.post(ALICE, MESSAGES, &message).await.expect(202);
     }
@@ -60,13 +60,13 @@ async fn urgent_messages_are_taken_first_and_groups_in_order() {
 async fn the_group_of_one_principal_holds_up_no_other() {
     let world = RestWorld::with_remote("").await;
     for (key, id) in [(ALICE, "a1"), (BOB, "b1"), (ALICE, "a2")] {
-        let message = json!({"messageId": id, "group": "g", "message": {"type": "notify"}});
+        let message = json!({"messageId": id, "group": "g", "message": {"type": "notify", "content": "a"}});
         world.post(key, MESSAGES, &message).await.expect(202);
     }
     assert_eq!(claimed(&world).await, ["a1", "b1"]);
     // The groups of conversations are those of the server.
     for (member, message) in [
-        ("group", json!({"group": "correlation:0a", "message": {"type": "notify"}})),
+        ("group", json!({"group": "correlation:0a", "message": {"type": "notify", "content": "a"}})),
         (
             "message.content.session_id",
             json!({"message": {"type": "inform", "content": {"session_id": "correlation:0a"}}}),
@@ -86,7 +86,7 @@ async fn a_message_keeps_its_members_and_expires() {
         "message": {"type": "query", "content": {"a": [1]}, "mimeType": "application/json", "metadata": {"k": 1}},
     });
     world.post(ALICE, MESSAGES, &message).await.expect(202);
-    let late = json!({"messageId": "m2", "ttl": 0, "message": {"type": "notify"}});
+    let late = json!({"messageId": "m2", "ttl": 0, "message": {"type": "notify", "content": "a"}});
     world.post(ALICE, MESSAGES, &late).await.expect(202);
     let found = world.get(ALICE, &format!("{MESSAGES}?correlationId=c1")).await.expect(200);
     assert_eq!(found["pagination"]["total"], 1);
@@ -132,7 +132,7 @@ async fn a_rejected_task_is_reported_as_failed_with_its_error() {
 async fn a_full_inbox_refuses_messages() {
     let world = RestWorld::start_with("", |settings| settings.store.inbox_entries = 2).await;
     world.put(REMOTE, "/registry/agents/remote", "{}").await.expect(201);
-    let message = json!({"message": {"type": "notify"}});
+    let message = json!({"message": {"type": "notify", "content": "a"}});
     world.post(ALICE, MESSAGES, &message).await.expect(202);
     let why = world.post(ALICE, MESSAGES, &message).await.refused(429, "overloaded");
     assert!(why.contains("half of the places that others leave, has 1 entries"), "{why}");

@@ -19,9 +19,9 @@ async fn members_that_are_there_twice_are_refused() {
         (TASKS, r#"{"task": {"type": "a", "parameters": 1, "parameters": 2}}"#),
         (TASKS, r#"{"taskId": "a", "taskId": "b", "task": {"type": "a"}}"#),
         (TASKS, r#"{"callback": "https://a.example", "callback": null, "task": {"type": "a"}}"#),
-        (MESSAGES, r#"{"message": {"type": "a"}, "message": {"type": "b"}}"#),
+        (MESSAGES, r#"{"message": {"type": "a", "content": "a"}, "message": {"type": "b", "content": "a"}}"#),
         (MESSAGES, r#"{"message": {"type": "a", "content": 1, "content": 2}}"#),
-        (MESSAGES, r#"{"mode": "async", "mode": "sync", "message": {"type": "a"}}"#),
+        (MESSAGES, r#"{"mode": "async", "mode": "sync", "message": {"type": "a", "content": "a"}}"#),
     ] {
         world.post(ALICE, path, body).await.refused(400, "invalid_parameter");
     }
@@ -37,6 +37,37 @@ async fn members_that_are_there_twice_are_refused() {
         world.get(ALICE, &format!("{TASKS}?{query}")).await.refused(400, "invalid_parameter");
     }
     assert_eq!(world.get(ALICE, TASKS).await.expect(200)["pagination"]["total"], 0);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_refused_body_has_its_place() {
+    let world = RestWorld::with_remote("").await;
+    for (body, place) in [
+        (r#"{"message": {"type": 5}}"#, "message.type: invalid type: integer `5`"),
+        (r#"{"message": {"type": "a"}}"#, "message: missing field `content` at line 1 column 25"),
+        (
+            r#"{"message": "a"}"#,
+            "message: invalid type: string \"a\", expected an object at line 1 column 15",
+        ),
+        ("[]", "body: invalid length 3, expected an object at line 1 column 2"),
+        ("{message}", "body: key must be a string at line 1 column 2"),
+        ("{\n  \"mode\": \"sync\",\n}", "body: trailing comma at line 3 column 1"),
+        (r#"{"message": {"type": "a",}}"#, "message: trailing comma at line 1 column 26"),
+        (
+            r#"{"message": {"type": "a", "content": x}}"#,
+            "message.content: expected value at line 1 column 38",
+        ),
+        ("", "body: EOF while parsing a value at line 1 column 0"),
+    ] {
+        let why = world.post(ALICE, MESSAGES, body).await.refused(400, "invalid_parameter");
+        assert!(why.starts_with(place), "{body}: {why}");
+    }
+    // No content is a content too, if the sender says so.
+    let none = json!({"messageId": "m1", "message": {"type": "notify", "content": null}});
+    world.post(ALICE, MESSAGES, &none).await.expect(202);
+    let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim")).await.expect(200);
+    assert_eq!(claimed["messages"][0]["message"], none["message"]);
     world.stop().await;
 }
 
@@ -61,14 +92,17 @@ const ODD_NUMBERS: [&str; 14] = [
 #[tokio::test]
 async fn numbers_beyond_the_limit_are_refused() {
     let world = RestWorld::with_remote("").await;
-    world.post(ALICE, MESSAGES, json!({"messageId": "m1", "message": {"type": "a"}})).await.expect(202);
+    world
+        .post(ALICE, MESSAGES, json!({"messageId": "m1", "message": {"type": "a", "content": "a"}}))
+        .await
+        .expect(202);
     let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim")).await.expect(200);
     let lease = claimed["messages"][0]["lease"].as_str().unwrap();
     let nack = format!("{MESSAGES}/m1/nack");
     for number in ODD_NUMBERS {
         let task = format!(r#"{{"task": {{"type": "a"}}, "timeout": {number}}}"#);
         world.post(ALICE, TASKS, task).await.refused(400, "invalid_parameter");
-        let message = format!(r#"{{"message": {{"type": "a"}}, "ttl": {number}}}"#);
+        let message = format!(r#"{{"message": {{"type": "a", "content": "a"}}, "ttl": {number}}}"#);
         world.post(ALICE, MESSAGES, message).await.refused(400, "invalid_parameter");
         let delay = format!(r#"{{"lease": "{lease}", "delay": {number}}}"#);
         world.post(REMOTE, &nack, delay).await.refused(400, "invalid_parameter");
@@ -94,7 +128,7 @@ async fn the_largest_numbers_do_no_harm() {
     let most = (1_u64 << 53) - 1;
     let task = json!({"taskId": "t1", "task": {"type": "a"}, "timeout": most});
     world.post(ALICE, TASKS, &task).await.expect(202);
-    let message = json!({"messageId": "m1", "message": {"type": "a"}, "ttl": most});
+    let message = json!({"messageId": "m1", "message": {"type": "a", "content": "a"}, "ttl": most});
     world.post(ALICE, MESSAGES, &message).await.expect(202);
     let claim = format!("{MESSAGES}/claim?max=100&lease={most}");
     let claimed = world.post_empty(REMOTE, &claim).await.expect(200);
@@ -116,7 +150,7 @@ async fn the_largest_numbers_do_no_harm() {
         assert_eq!(world.send(&call).await.status, status, "{id}");
     }
     // `Prefer` is a wish, and the limit of the server holds.
-    let message = json!({"mode": "sync", "message": {"type": "a"}});
+    let message = json!({"mode": "sync", "message": {"type": "a", "content": "a"}});
     for wait in ["wait=18446744073709551615", "wait=99999999999999999999999", "wait=-1"] {
         let call = Call::new("POST", MESSAGES).key(ALICE).header("prefer", wait).json(&message);
         assert_eq!(world.send(&call).await.expect(202)["status"], "processing", "{wait}");
@@ -228,7 +262,7 @@ async fn members_of_a_response_cannot_be_set() {
     world.get(BOB, &format!("{TASKS}/t1")).await.refused(404, "not_found");
 
     let message = json!({
-        "messageId": "m1", "message": {"type": "a"}, "sender": "bob", "status": "completed", "attempts": 99,
+        "messageId": "m1", "message": {"type": "a", "content": "a"}, "sender": "bob", "status": "completed", "attempts": 99,
         "response": "forged", "lease": "m1-0000000000000001", "timestamp": 1,
     });
     world.post(ALICE, MESSAGES, &message).await.expect(202);

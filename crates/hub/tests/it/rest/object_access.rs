@@ -85,7 +85,8 @@ async fn the_cursor_of_another_principal_shows_nothing() {
         world.send(&stream(STRANGER, "t1", last)).await.refused(404, "not_found");
     }
     // Filters by the values of another principal find nothing of it.
-    let message = json!({"messageId": "m1", "correlationId": "c-1", "message": {"type": "notify"}});
+    let message =
+        json!({"messageId": "m1", "correlationId": "c-1", "message": {"type": "notify", "content": "a"}});
     world.post(ALICE, "/agents/writer/messages", &message).await.expect(202);
     for query in ["correlationId=c-1", "sender=alice", "sender=alice&correlationId=c-1"] {
         let found = world.get(BOB, &format!("/agents/writer/messages?{query}")).await.expect(200);
@@ -98,14 +99,14 @@ async fn the_cursor_of_another_principal_shows_nothing() {
 async fn a_lease_of_another_agent_ends_nothing() {
     let world = RestWorld::with_remote("").await;
     world.put(ADMIN, "/registry/agents/absent", "{}").await.expect(201);
-    let message = json!({"messageId": "m1", "message": {"type": "a"}});
+    let message = json!({"messageId": "m1", "message": {"type": "a", "content": "a"}});
     for agent in ["remote", "absent"] {
         world.post(ALICE, &format!("/agents/{agent}/messages"), &message).await.expect(202);
     }
     let claimed = world.post_empty(ADMIN, "/agents/absent/messages/claim").await.expect(200);
     let lease = claimed["messages"][0]["lease"].as_str().unwrap();
     world.post_empty(REMOTE, &format!("{MESSAGES}/claim")).await.expect(200);
-    let body = json!({"lease": lease, "response": {"type": "forged"}, "error": "forged"});
+    let body = json!({"lease": lease, "response": {"type": "forged", "content": "a"}, "error": "forged"});
     for verb in ["ack", "nack"] {
         world.post(REMOTE, &format!("{MESSAGES}/m1/{verb}"), &body).await.refused(409, "conflict");
         world

@@ -71,7 +71,7 @@ async fn metrics_have_bounded_labels_and_nothing_of_a_principal() {
     world.post(ALICE, "/agents/remote/tasks", &task).await.expect(202);
     let call = Call::new("GET", &format!("/agents/writer/tasks/{secret}-task/events")).key(ALICE);
     assert_eq!(events(&world.open(&call).await.end().await).last().unwrap().0, "end");
-    let message = json!({"messageId": format!("{secret}-message"), "priority": "critical", "message": {"type": "notify"}});
+    let message = json!({"messageId": format!("{secret}-message"), "priority": "critical", "message": {"type": "notify", "content": "a"}});
     world.post(ALICE, "/agents/remote/messages", &message).await.expect(202);
     world.get(BOB, &format!("/agents/{secret}/tasks")).await.refused(404, "not_found");
     world.get(secret, "/agents").await.refused(401, "unauthenticated");
@@ -241,7 +241,7 @@ async fn refused_access_is_an_audit_line() {
     let agent = "audit%0Aevent%3Dforged%1b%5B31m";
     world.get(BOB, &format!("/agents/{agent}/tasks/t-1")).await.refused(404, "not_found");
     world.get("wrong", "/agents/audit-401").await.refused(401, "unauthenticated");
-    let from = json!({"from": "bob", "message": {"type": "notify"}});
+    let from = json!({"from": "bob", "message": {"type": "notify", "content": "a"}});
     world.post(ALICE, "/agents/remote/messages", &from).await.refused(403, "not_authorized");
     let lines = recorded("duologue::audit");
     let of = |part: &str| {

@@ -15,7 +15,7 @@ async fn a_principal_exports_and_erases_its_data() {
         .post(ALICE, "/agents/remote/tasks", json!({"taskId": "t1", "task": {"type": "a"}}))
         .await
         .expect(202);
-    let message = json!({"messageId": "m1", "message": {"type": "notify"}});
+    let message = json!({"messageId": "m1", "message": {"type": "notify", "content": "a"}});
     world.post(ALICE, "/agents/remote/messages", &message).await.expect(202);
     let export = world.get(ALICE, "/principals/alice/data").await;
     assert_eq!(export.header("content-type"), Some("application/x-ndjson"));
@@ -76,7 +76,7 @@ async fn a_drained_gateway_accepts_no_work() {
     assert_eq!(world.get("", "/health").await.text, "ok");
     let tasks = "/agents/remote/tasks";
     world.post(ALICE, tasks, json!({"task": {"type": "a"}})).await.refused(503, "unreachable");
-    let message = json!({"message": {"type": "a"}});
+    let message = json!({"message": {"type": "a", "content": "a"}});
     world.post(ALICE, "/agents/remote/messages", message).await.refused(503, "unreachable");
     world.get(ALICE, tasks).await.expect(200);
     world.stop().await;

@@ -22,7 +22,8 @@ const ABSENT: u32 = 30;
 /// everything that they need.
 async fn add_rare_objects(world: &RestWorld, round: u32) {
     for key in [ADMIN, ALICE] {
-        let message = json!({"messageId": format!("dead-{round}"), "message": {"type": "notify"}});
+        let message =
+            json!({"messageId": format!("dead-{round}"), "message": {"type": "notify", "content": "a"}});
         world.post(key, "/agents/remote/messages", &message).await;
         let task = json!({"taskId": format!("question-{round}"), "task": {"type": "review", "parameters": {"prompt": "permission"}}});
         let tasks = world.get(key, "/agents/reviewer/tasks?state=input_required").await;
