@@ -17,6 +17,9 @@ use crate::server_args::TlsArgs;
 use crate::server_args::{ServerArgs, TransportName};
 use crate::ui::{self, DIM};
 
+/// The remedy if no hub answers.
+const START_OR_NAME: &str = "start a hub with `duologue serve --config hub.toml`, or name its folder with `--data` or its address with `--hub`";
+
 /// The arguments of every command that sends requests to a hub.
 #[derive(clap::Args)]
 pub(crate) struct HubArgs {
@@ -77,7 +80,8 @@ impl From<PriorityName> for RestPriority {
 /// A hub and the form of the output.
 pub(crate) struct HubRequest {
     pub(crate) hub: HubClient,
-    url: String,
+    /// The address, or the path of the socket.
+    address: String,
     json: bool,
 }
 
@@ -89,7 +93,9 @@ pub(crate) fn run(args: HubArgs, command: impl AsyncFnOnce(&HubRequest) -> Resul
     let server = ServerArgs::new(args.token_file);
     let (url, options) = server.target(args.hub.as_deref(), args.data.as_deref(), TransportName::Auto)?;
     let hub = HubClient::new(&url, &options).map_err(|error| Error::Usage(error.to_string()))?;
-    let request = HubRequest { hub, url, json: args.json };
+    #[cfg(unix)]
+    let url = options.socket.as_ref().map_or(url, |socket| socket.display().to_string());
+    let request = HubRequest { hub, address: url, json: args.json };
     runtime::current_thread()?.block_on(command(&request))
 }
 
@@ -110,21 +116,17 @@ impl HubRequest {
                         "; name the file of the key with `--token-file`: `duologue serve` prints that of its token"
                     }
                     "not_found" if refusal.message.starts_with("no such agent") => {
-                        "; `duologue agents` lists those that you can use"
+                        "; `duologue agents` lists those that you find, and a rule of the hub has to allow more than that"
                     }
                     _ => "",
                 };
                 (remedy.to_owned(), Exit::Found)
             }
             HubClientError::Response { .. } => {
-                let why = "is not the address of a hub: start one with `duologue serve --config hub.toml`";
-                (format!("; {} {why}, or name its address with `--hub`", self.url), Exit::Agent)
+                let why = "is not the address of a hub";
+                (format!("; {} {why}: {START_OR_NAME}", self.address), Exit::Agent)
             }
-            _ => {
-                let remedy =
-                    "; start a hub with `duologue serve --config hub.toml`, or name its address with `--hub`";
-                (remedy.to_owned(), Exit::Agent)
-            }
+            _ => (format!("; {START_OR_NAME}"), Exit::Agent),
         }
     }
 

@@ -313,8 +313,7 @@ impl HubClient {
         let response = self.send(method, path, query, body, &[]).await?;
         let status = response.status();
         let body = response.body().await?;
-        serde_json::from_slice(&body)
-            .map_err(|error| HubClientError::Response { status, reason: error.to_string() })
+        serde_json::from_slice(&body).map_err(|error| not_of_hub(status, &body, &error))
     }
 
     /// Sends a request whose response has no body.
@@ -357,9 +356,15 @@ impl HubClient {
         let body = response.body().await?;
         match serde_json::from_slice(&body) {
             Ok(refusal) => Err(HubClientError::Refused { status, refusal }),
-            Err(error) => Err(HubClientError::Response { status, reason: error.to_string() }),
+            Err(error) => Err(not_of_hub(status, &body, &error)),
         }
     }
+}
+
+/// Returns the error for a body that is none of a hub.
+fn not_of_hub(status: u16, body: &[u8], error: &serde_json::Error) -> HubClientError {
+    let reason = if body.is_empty() { "it is empty".to_owned() } else { error.to_string() };
+    HubClientError::Response { status, reason }
 }
 
 /// Writes the members of an object as a query.

@@ -31,10 +31,10 @@ pub(crate) struct DialogueArgs {
     message_type: String,
     /// The content: a JSON object, or else a text
     content: String,
-    /// The name of this agent
+    /// The address of this agent in dialogues
     #[arg(long, value_name = "URI", default_value = "agent://duologue.local")]
     from: String,
-    /// The name of the other agent
+    /// The address of the other agent in dialogues, which is `agent://duologue.dev/mock` for the built-in one
     #[arg(long, value_name = "URI")]
     to: String,
     /// The keys: a JSON array of objects with `id`, `owner` and `secret`, or for Ed25519 in its place `private_key` or

@@ -107,7 +107,8 @@ async fn lock(folder: &Path, patience: Duration) -> Result<File> {
         }
         let shown = folder.display();
         if state_folder::is_running(folder) {
-            return Err(Error::Start(format!("{shown}: a server with this folder runs already")));
+            let state = "a server with this folder runs already; name another folder with --data";
+            return Err(Error::Start(format!("{shown}: {state}")));
         }
         let waited = begin.elapsed();
         if waited >= patience {
@@ -141,7 +142,7 @@ mod tests {
         let listener =
             std::os::unix::net::UnixListener::bind(state_folder::socket_path(folder.path())).unwrap();
         let refused = lock(folder.path(), LOCK_PATIENCE).await.unwrap_err().to_string();
-        assert!(refused.contains("runs already"), "{refused}");
+        assert!(refused.contains("runs already; name another folder"), "{refused}");
         drop(listener);
         let waiting = lock(folder.path(), LOCK_PATIENCE);
         let (locked, ()) = tokio::join!(waiting, async { drop(of_earlier) });

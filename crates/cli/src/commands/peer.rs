@@ -50,8 +50,8 @@ enum PeerCommand {
     Subscribe(subscribe::SubscribeArgs),
     #[command(after_help = "\
 Examples:
-  duologue peer dialogue propose \"12,000 euros\" --from agent://buyer.example --to agent://cars.example/seller \\
-    --keys keys.json -- my-agent")]
+  duologue peer dialogue request \"Is anybody there?\" --to agent://duologue.dev/mock
+  duologue peer dialogue propose \"12,000 euros\" --to agent://cars.example/seller --keys keys.json -- my-agent")]
     Dialogue(dialogue::DialogueArgs),
     #[command(after_help = "Examples:\n  duologue peer work order.json --apply . -- my-agent")]
     Work(work::WorkArgs),

@@ -208,7 +208,7 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
     let processes = None;
     let (opened, subject) = match config {
         Some(config) => {
-            let subject = format!("{} agents", config.agents.len());
+            let subject = ui::plural(config.agents.len(), "agent");
             let mut settings = GatewaySettings::new(&data);
             settings.processes = processes;
             (Gateway::open(config, settings).map(Server::Gateway), subject)

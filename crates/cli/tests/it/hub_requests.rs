@@ -234,5 +234,33 @@ fn a_server_of_one_agent_is_no_hub() {
     let (url, key) = (server.url.clone(), PathBuf::from(&server.token));
     let hub = Hub { server, url, key };
     let refused = hub.run(&["agents"]);
-    assert!(refused.contains("is not the address of a hub") && refused.ends_with("exit 3"), "{refused}");
+    assert!(refused.contains("it is empty; http") && refused.ends_with("exit 3"), "{refused}");
+    assert!(refused.contains("is not the address of a hub: start a hub"), "{refused}");
+}
+
+#[test]
+fn a_hub_that_is_missing_is_started_or_named() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(DUOLOGUE);
+    let refused = shown(&run(command.args(["agents", "--data"]).arg(data.path()), ""));
+    for remedy in ["duologue serve --config", "`--data`", "`--hub`"] {
+        assert!(refused.contains(remedy) && refused.ends_with("exit 3"), "{refused}");
+    }
+}
+
+#[test]
+fn one_agent_is_counted_as_one() {
+    let data = tempfile::tempdir().expect("a folder");
+    let config = data.path().join("hub.toml");
+    let agent =
+        "data = \"data\"\nlisten = \"127.0.0.1:0\"\n[[agents]]\nid = \"a\"\ncommand = [\"duologue\"]\n";
+    std::fs::write(&config, agent).expect("a file");
+    let mut command = Command::new(DUOLOGUE);
+    let mut process =
+        command.args(["serve", "--config"]).arg(&config).stdout(Stdio::piped()).spawn().expect("it starts");
+    let first = BufReader::new(process.stdout.take().expect("a pipe")).lines().next();
+    process.kill().expect("it runs");
+    process.wait().expect("it ends");
+    let first = first.expect("a line").expect("UTF-8");
+    assert!(first.starts_with("serving 1 agent at "), "{first}");
 }

@@ -104,6 +104,10 @@ fn a_dialogue_is_opened_and_its_answer_printed() {
     let shown = mock(&[&["dialogue", "request", "Is anybody there?"], &to[..]].concat());
     assert!(shown.starts_with("response: You said: Is anybody there?\n· sent "), "{shown}");
     assert!(shown.ends_with("exit 0"), "{shown}");
+    let help = Command::new(env!("CARGO_BIN_EXE_duologue")).args(["peer", "dialogue", "--help"]).output();
+    let help = String::from_utf8(help.unwrap().stdout).unwrap();
+    let readme = include_str!("../../../../README.md");
+    assert!(help.contains(to[1]) && readme.contains(to[1]), "{help}");
     let shown = mock(&[&["dialogue", "propose", "Let us stop.", "--json"], &to[..]].concat());
     let line: Value = serde_json::from_str(shown.lines().next().unwrap()).unwrap();
     assert_eq!((&line["kind"], &line["payload"]["message_type"]), (&json!("dialogue"), &json!("accept")));
