@@ -140,7 +140,7 @@ fn limits_of_server() -> BTreeMap<String, String> {
     limits
 }
 
-/// Returns `16 MiB`, `10 s` or `65,536` for a value that `Debug` has written.
+/// Returns `16 MiB`, `10 s` or `65,536` for a value that `Debug` has written. The name of a number has its unit.
 fn shown(name: &str, value: &str) -> String {
     for unit in ["ms", "s"] {
         if let Some(number) = value.strip_suffix(unit) {
@@ -149,12 +149,13 @@ fn shown(name: &str, value: &str) -> String {
     }
     let number: u64 = value.parse().unwrap_or_else(|_| panic!("{name} = {value} is no number"));
     let is_size = ["BYTES", "TAIL", "OUTPUT"].iter().any(|word| name.to_uppercase().contains(word));
-    for (unit, size) in [("MiB", 1 << 20), ("KiB", 1 << 10)] {
+    for (unit, size) in [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
         if is_size && number.is_multiple_of(size) {
             return format!("{} {unit}", number / size);
         }
     }
-    grouped(number)
+    let unit = if name.ends_with("_seconds") { " s" } else { "" };
+    grouped(number) + unit
 }
 
 fn grouped(number: u64) -> String {
@@ -170,9 +171,31 @@ fn the_table_has_every_limit_as_it_is() {
     compare_tables("SECURITY.md", &tables.map(|(limits, effects)| table(limits, effects)));
 }
 
+/// The title of each table of limits.
+const TITLE: &str = "| limit | default | effect at the limit |";
+
+/// The limits of a configuration file have their table in the guide too, under their names in the file.
+#[test]
+fn the_guide_has_the_limits_of_a_hub() {
+    let limits = limits_of_server();
+    let rows = SERVER_EFFECTS.iter().filter_map(|(name, effect)| {
+        let key = name.strip_prefix("GatewayLimits::")?;
+        let value = shown(name, &limits[*name]);
+        let is_count = !value.contains(' ');
+        let unit = match key {
+            "requests_per_minute" => " requests in a minute",
+            "call_depth" => " calls",
+            _ if is_count => &key.replace('_', " ")[key.rfind('_').unwrap_or_default()..],
+            _ => "",
+        };
+        Some(format!("| `{key}` | {value}{unit} | {effect} |"))
+    });
+    let head = [TITLE, "| --- | --- | --- |"].map(str::to_owned);
+    compare_tables("docs/src/hub.md", &[head.into_iter().chain(rows).collect()]);
+}
+
 fn table(mut limits: BTreeMap<String, String>, effects: &[(&str, &str)]) -> Vec<String> {
-    let mut table =
-        vec!["| limit | default | effect at the limit |".to_owned(), "| --- | --- | --- |".to_owned()];
+    let mut table = vec![TITLE.to_owned(), "| --- | --- | --- |".to_owned()];
     for (name, effect) in effects {
         let value = limits.remove(*name).unwrap_or_else(|| panic!("{name} is no limit, or there twice"));
         table.push(format!("| `{name}` | {} | {effect} |", shown(name, &value)));
