@@ -75,6 +75,7 @@ pub(crate) fn run(args: AttachArgs) -> Result<Exit> {
 async fn attach(args: AttachArgs) -> Result<Exit> {
     args.agent.required()?;
     let mut signals = Signals::listen()?;
+    let is_own_hub = args.url.is_none();
     let (url, options) = args.server.target(args.url.as_deref(), None, TransportName::Ws)?;
     let roots = match args.roots.as_slice() {
         [] => vec![std::env::current_dir()?],
@@ -110,7 +111,7 @@ async fn attach(args: AttachArgs) -> Result<Exit> {
     settings.policy = policy;
     let hub = Hub::open(settings)?;
     let ended = tokio::select! {
-        refused = hub.attach(&attachment, report) => refused.map_err(|error| Error::Start(error.to_string())),
+        refused = hub.attach(&attachment, |event| report(event, is_own_hub)) => refused.map_err(|error| Error::Start(error.to_string())),
         _ = signals.next() => Ok(()),
     };
     hub.shut_down().await;
@@ -118,13 +119,14 @@ async fn attach(args: AttachArgs) -> Result<Exit> {
     ended.map(|()| Exit::Ok)
 }
 
-fn report(event: AttachmentEvent) {
+fn report(event: AttachmentEvent, is_own_hub: bool) {
     let mut out = ui::stdout();
+    let remedy = if is_own_hub { " (`--hub` names another hub)" } else { "" };
     let _ = match event {
         AttachmentEvent::Attached(agent) => writeln!(out, "attached as {}", ui::printable(&agent)),
         AttachmentEvent::Lost { reason, pause } => {
             let (reason, pause) = (ui::printable(&reason), pause.as_secs_f32());
-            writeln!(out, "{DIM}not attached: {reason}; next attempt in {pause:.1} s{DIM:#}")
+            writeln!(out, "{DIM}not attached: {reason}; next attempt in {pause:.1} s{remedy}{DIM:#}")
         }
         _ => Ok(()),
     };

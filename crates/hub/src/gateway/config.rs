@@ -14,6 +14,7 @@ use crate::gateway::access::{ADMIN, ALL_AGENTS, AccessRule, Action};
 use crate::gateway::agent_environment::AgentEnvironment;
 use crate::gateway::hosted::check_keys;
 use crate::gateway::keys::key_expiry;
+use crate::gateway::rest::request::known_path;
 use crate::gateway::rest_agent::outbound_settings;
 use crate::gateway::result_size::check_result_bytes;
 use crate::gateway::routing::OPERATOR;
@@ -405,17 +406,17 @@ impl GatewayConfig {
         let failed = |error| ConfigError::File { path: path.into(), error };
         let text = std::fs::read_to_string(path).map_err(failed)?;
         let folder = std::path::absolute(path).map_err(failed)?;
-        let mut config: GatewayConfig =
-            toml::from_str(&text).map_err(|error: toml::de::Error| ConfigError::Form {
-                path: path.into(),
-                line: text
-                    .bytes()
-                    .take(error.span().map_or(0, |span| span.start))
-                    .filter(|byte| *byte == b'\n')
-                    .count()
-                    + 1,
-                reason: error.message().to_owned(),
-            })?;
+        let form = |error: &toml::de::Error, reason: String| {
+            let before = text.bytes().take(error.span().map_or(0, |span| span.start));
+            let line = before.filter(|byte| *byte == b'\n').count() + 1;
+            ConfigError::Form { path: path.into(), line, reason }
+        };
+        let parsed =
+            toml::Deserializer::parse(&text).map_err(|error| form(&error, error.message().to_owned()))?;
+        let mut config: GatewayConfig = serde_path_to_error::deserialize(parsed).map_err(|error| {
+            let (key, error) = (known_path(error.path()).unwrap_or_default(), error.inner());
+            form(error, value_fault(&key, error.message()))
+        })?;
         config.resolve(folder.parent().unwrap_or(Path::new("/")));
         config.check().map_err(|reason| ConfigError::Value { path: path.into(), reason })?;
         Ok(config)
@@ -693,6 +694,19 @@ impl AccessRule {
     pub(crate) fn allows(&self, role: &str, action: Action, agent: &str) -> bool {
         let is_agent = self.agents.iter().any(|pattern| pattern == ALL_AGENTS || pattern == agent);
         self.role == role && is_agent && self.actions.contains(&action)
+    }
+}
+
+/// Returns the reason for which the value of a key has a wrong form.
+fn value_fault(key: &str, reason: &str) -> String {
+    // The names of types are those of Rust.
+    let reason = ["usize", "u64", "u32"].iter().fold(reason.to_owned(), |reason, number| {
+        reason.replace(&format!("expected {number}"), "expected a whole number")
+    });
+    match key {
+        "" => reason,
+        "listen" => format!("listen: {reason}; use numbers with a port, such as \"127.0.0.1:8931\""),
+        key => format!("{key}: {reason}"),
     }
 }
 

@@ -85,3 +85,26 @@ fn a_principal_is_shown_without_its_secret() {
     assert!(shown.contains("alice") && shown.contains("[redacted]"), "{shown}");
     assert!(!shown.contains("swordfish") && !shown.contains("0123"), "{shown}");
 }
+
+#[test]
+fn a_value_of_a_wrong_form_is_named_by_its_key_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hub.toml");
+    for (text, fault) in [
+        (
+            "\nlisten = \"localhost:8931\"",
+            "line 2: listen: invalid socket address syntax; use numbers with a port",
+        ),
+        (
+            "[limits]\nbody_bytes = \"1 MiB\"",
+            "line 2: limits.body_bytes: invalid type: string \"1 MiB\", expected a whole number",
+        ),
+        ("[[agents]]\nid = \"a\"\ncommand = \"x y\"", "line 3: agents[0].command: invalid type"),
+        ("[limits]\nbody = 1", "line 2: limits.body: unknown field `body`"),
+        ("listen = ", "line 1: "),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let refused = GatewayConfig::read(&file).unwrap_err().to_string();
+        assert!(refused.contains(fault), "{text}: {refused}");
+    }
+}

@@ -14,7 +14,7 @@ mod operations;
 mod principals;
 mod query;
 mod registry;
-mod request;
+pub(crate) mod request;
 mod response_room;
 mod sent_reply;
 mod session_input;

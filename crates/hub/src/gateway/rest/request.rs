@@ -484,20 +484,21 @@ pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal
         )));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut deserializer)
-        .map_err(|error| Refusal::invalid(format!("{}: {}", place(error.path()), reason(error.inner()))))?;
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let place = known_path(error.path()).unwrap_or_else(|| "body".to_owned());
+        Refusal::invalid(format!("{place}: {}", reason(error.inner())))
+    })?;
     deserializer.end().map_err(|error| Refusal::invalid(format!("body: {error}")))?;
     Ok(value)
 }
 
-/// Returns the member of an error. In a text that is no JSON the member is not always known, and its parent counts.
-fn place(path: &serde_path_to_error::Path) -> String {
+/// Returns the place of an error in a text. In one that cannot be parsed the member is not always known, and its parent
+/// counts. `None` is the whole text.
+pub(crate) fn known_path(path: &serde_path_to_error::Path) -> Option<String> {
     let path = path.to_string();
-    // An unknown member is shown as `?`, and the body as `.`.
-    match path.strip_suffix('?').unwrap_or(&path).trim_end_matches('.') {
-        "" => "body".to_owned(),
-        known => known.to_owned(),
-    }
+    // An unknown member is shown as `?`, and the whole as `.`.
+    let known = path.strip_suffix('?').unwrap_or(&path).trim_end_matches('.');
+    (!known.is_empty()).then(|| known.to_owned())
 }
 
 /// Returns the text of an error, which has the line and the column, without the names of our types.
