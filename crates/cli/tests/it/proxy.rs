@@ -72,7 +72,7 @@ fn paths_outside_of_strict_maps_are_rejected() {
     let line = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"session/new\",\"params\":{\"cwd\":\"/other\"}}\n";
     let options = ["--use", "path-map=/a=/b", "--strict-paths"];
     assert_snapshot!(shown(&run(&mut proxy(&options, &["cat"]), line)), @r#"
-    {"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"/other is outside of the folders that the proxy maps"}}
+    {"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"/other is outside of the mapped folders; use one inside, or map it too"}}
     exit 0
     "#);
     let line = line.replace("/other", "/a/x").replace("\"id\":1,", "");

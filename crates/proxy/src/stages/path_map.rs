@@ -203,7 +203,10 @@ impl PathMap {
                 }
                 Mapped::Outside if self.is_strict => {
                     let path = text(written).unwrap_or_default();
-                    let fault = format!("{} is outside of the folders that the proxy maps", shown(&path));
+                    let fault = format!(
+                        "{} is outside of the mapped folders; use one inside, or map it too",
+                        shown(&path)
+                    );
                     return Err(LineFault::Path(fault));
                 }
                 Mapped::Unreadable if self.is_strict => {
