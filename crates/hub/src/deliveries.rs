@@ -73,24 +73,26 @@ pub type PostFuture<'a> = Pin<Box<dyn Future<Output = Result<OutboundResponse, O
 
 /// Sends the posts of [`Deliveries`]: an [`OutboundClient`], or a receiver that a test plays.
 pub trait OutboundPost: Send + Sync + 'static {
-    /// Sends a POST for a principal and returns the status of the response.
-    fn post<'a>(
-        &'a self,
-        principal: &'a str,
-        url: &'a str,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> PostFuture<'a>;
+    /// Sends a POST and returns the status of the response.
+    fn post<'a>(&'a self, request: PostRequest<'a>) -> PostFuture<'a>;
+}
+
+/// A POST of [`Deliveries`].
+#[derive(Debug, Clone)]
+pub struct PostRequest<'a> {
+    /// The principal whose work is reported.
+    pub principal: &'a str,
+    /// The address.
+    pub url: &'a str,
+    /// The headers, with the id and the signature of the post.
+    pub headers: HeaderMap,
+    /// The body, which is JSON.
+    pub body: Bytes,
 }
 
 impl OutboundPost for OutboundClient {
-    fn post<'a>(
-        &'a self,
-        principal: &'a str,
-        url: &'a str,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> PostFuture<'a> {
+    fn post<'a>(&'a self, request: PostRequest<'a>) -> PostFuture<'a> {
+        let PostRequest { principal, url, headers, body } = request;
         Box::pin(OutboundClient::post(self, principal, url, headers, body))
     }
 }

@@ -60,7 +60,7 @@ pub use abilities::Abilities;
 #[cfg(feature = "gateway")]
 pub use clock::HubClock;
 #[cfg(feature = "gateway")]
-pub use deliveries::{Deliveries, DeliverySettings, OutboundPost, PostFuture};
+pub use deliveries::{Deliveries, DeliverySettings, OutboundPost, PostFuture, PostRequest};
 pub use error::Error;
 #[cfg(all(unix, feature = "http"))]
 pub use http::LocalListener;

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::clock::HubClock;
 use crate::deliveries::policy::{DeliveryFailure, DeliveryVerdict, decide, jitter};
 use crate::deliveries::slots::{DeliverySlots, SlotKey, WaitingPost};
-use crate::deliveries::{Deliveries, DeliverySettings, OutboundPost};
+use crate::deliveries::{Deliveries, DeliverySettings, OutboundPost, PostRequest};
 use crate::outbound::{OutboundResponse, OutboundUrl};
 use crate::webhook::{DELIVERY_ID, DELIVERY_TIMESTAMP, WebhookSecret};
 
@@ -349,12 +349,13 @@ impl Shared {
     async fn send(&self, prepared: Prepared) -> DeliveryVerdict {
         let Prepared { entry, headers } = prepared;
         let body = Bytes::from(entry.body.as_str().to_owned());
+        let request = PostRequest { principal: &entry.principal, url: &entry.url, headers, body };
         let mut stopping = self.is_stopping.subscribe();
         // A longer attempt would outlive its lease.
         let limit = self.settings.lease / 2;
         tokio::select! {
             biased;
-            result = timeout(limit, self.post.post(&entry.principal, &entry.url, headers, body)) => match result {
+            result = timeout(limit, self.post.post(request)) => match result {
                 Ok(result) => self.decide(&entry, result.map_err(DeliveryFailure::from)),
                 Err(_) => self.failed(&entry, format!("no response within {limit:?} (`DeliverySettings::lease`)")),
             },

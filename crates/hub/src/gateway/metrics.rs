@@ -7,10 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use duologue_schema::envelope::TaskState;
 use duologue_store::{BatchObserver, OutboxState, QueueDepth, StoreStatistics, StoreTime};
-use hyper::HeaderMap;
 use prometheus_client::encoding::prometheus_text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -19,7 +17,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 
-use crate::deliveries::{OutboundPost, PostFuture};
+use crate::deliveries::{OutboundPost, PostFuture, PostRequest};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
 use crate::hub::{ProcessEvent, ProcessObserver};
 
@@ -146,15 +144,9 @@ pub(crate) struct CountedPosts {
 }
 
 impl OutboundPost for CountedPosts {
-    fn post<'a>(
-        &'a self,
-        principal: &'a str,
-        url: &'a str,
-        headers: HeaderMap,
-        body: Bytes,
-    ) -> PostFuture<'a> {
+    fn post<'a>(&'a self, request: PostRequest<'a>) -> PostFuture<'a> {
         Box::pin(async move {
-            let result = self.inner.post(principal, url, headers, body).await;
+            let result = self.inner.post(request).await;
             let outcome = match &result {
                 Ok(response) if response.status.is_success() => "accepted",
                 Ok(_) => "rejected",

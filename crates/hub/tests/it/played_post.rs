@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use duologue_hub::{DELIVERY_ID, OutboundError, OutboundPost, OutboundResponse, PostFuture};
+use duologue_hub::{DELIVERY_ID, OutboundError, OutboundPost, OutboundResponse, PostFuture, PostRequest};
 use duologue_rpc::Lock as _;
-use hyper::{HeaderMap, StatusCode};
+use hyper::StatusCode;
 use tokio::time::{Instant, sleep};
 
 /// A post that has begun.
@@ -85,7 +84,8 @@ impl PlayedPost {
 }
 
 impl OutboundPost for PlayedPost {
-    fn post<'a>(&'a self, _: &'a str, url: &'a str, headers: HeaderMap, body: Bytes) -> PostFuture<'a> {
+    fn post<'a>(&'a self, request: PostRequest<'a>) -> PostFuture<'a> {
+        let PostRequest { url, headers, body, .. } = request;
         Box::pin(async move {
             for name in [url, "all"] {
                 let now = {

@@ -350,10 +350,8 @@ pub(crate) async fn send_message(
 }
 
 /// The members of a dialogue message that the server reads.
-#[derive(Deserialize)]
 struct DialogueHead {
     session_id: String,
-    #[serde(default)]
     sender_id: Option<String>,
 }
 
@@ -363,16 +361,24 @@ impl DialogueHead {
         #[derive(Deserialize)]
         struct Members {
             session_id: Option<Value>,
-            #[serde(rename = "sender_id")]
-            _sender_id: Option<Value>,
+            sender_id: Option<Value>,
         }
-        let Ok(Value::Object(_)) = content.parse() else { return Ok(None) };
-        let wrong = |error| Refusal::invalid(format!("message.content: {error}"));
-        let members: Members = content.parse().map_err(wrong)?;
-        if !members.session_id.is_some_and(|id| id.is_string()) {
+        // An array would be read as the members in this order.
+        if !content.as_str().trim_start().starts_with('{') {
             return Ok(None);
         }
-        content.parse().map(Some).map_err(wrong)
+        let members: Members =
+            content.parse().map_err(|error| Refusal::invalid(format!("message.content: {error}")))?;
+        let Some(Value::String(session_id)) = members.session_id else { return Ok(None) };
+        let sender_id = match members.sender_id {
+            None | Some(Value::Null) => None,
+            Some(Value::String(sender)) => Some(sender),
+            Some(_) => {
+                let why = "message.content.sender_id: it is no text; use the address of an agent";
+                return Err(Refusal::invalid(why));
+            }
+        };
+        Ok(Some(DialogueHead { session_id, sender_id }))
     }
 
     /// Refuses a dialogue message in the name of somebody else. Its recipient can take `sender_id` for the sender.

@@ -162,7 +162,7 @@ async fn a_dialogue_message_is_of_its_sender() {
     ] {
         let message = format!(r#"{{"message": {{"type": "inform", "content": {twice}}}}}"#);
         let why = world.post(ALICE, MESSAGES, message.as_str()).await.refused(400, "invalid_parameter");
-        assert!(why.starts_with("message.content: "), "{why}");
+        assert!(why.starts_with("message.content"), "{why}");
     }
     // A content without a dialogue has members of its own.
     let other = json!({"message": {"type": "query", "content": {"sender_id": "bob"}}});
