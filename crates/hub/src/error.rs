@@ -114,14 +114,12 @@ pub enum Error {
         /// The reason.
         error: Arc<std::io::Error>,
     },
-    /// A variable for the environment of an agent cannot be read.
-    #[error("agents.env.{variable} of {agent:?} has no value from {reason}")]
-    Environment {
-        /// The agent.
-        agent: String,
-        /// The name of the variable.
-        variable: String,
-        /// The source of its value, and the reason.
+    /// A secret of the configuration cannot be read.
+    #[error("{place}: {reason}")]
+    Secret {
+        /// The key of the configuration, and the agent or principal.
+        place: String,
+        /// The source of its value if it has one, and the reason.
         reason: String,
     },
     /// The server does not allow what a session would use.
@@ -162,7 +160,7 @@ impl Error {
             | Error::Offline { .. }
             | Error::AgentEnded { .. }
             | Error::AgentTimeout { .. }
-            | Error::Environment { .. } => "agent_unavailable",
+            | Error::Secret { .. } => "agent_unavailable",
             Error::Log(_)
             | Error::LogFailed(_)
             | Error::LogLost

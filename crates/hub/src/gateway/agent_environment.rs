@@ -1,4 +1,4 @@
-//! The environment of an agent, whose values can be secrets.
+//! Secrets that the configuration has or names, such as the environment of an agent.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::secret_source::SecretSource;
 /// The variables of an agent's environment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
-pub struct AgentEnvironment(pub BTreeMap<String, EnvironmentValue>);
+pub struct AgentEnvironment(pub BTreeMap<String, SecretSetting>);
 
-/// The value of a variable.
+/// A secret of the configuration: a variable of an agent, or the key of callbacks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "toml::Value")]
 #[non_exhaustive]
-pub enum EnvironmentValue {
+pub enum SecretSetting {
     /// The value itself. All readers of the configuration know it.
     Text(SecretText),
     /// A variable or a file with the value. It is read when the gateway is opened.
@@ -26,18 +26,17 @@ pub enum EnvironmentValue {
 }
 
 /// The error of a value in another form. It has nothing of the value, which can be a secret.
-const FORM: &str =
-    "a variable of an agent is a text, or a table with one member: `env` with a name, or `file` with a path";
+const FORM: &str = "a secret is a text, or a table with one member: `env` with a name, or `file` with a path";
 
-impl TryFrom<toml::Value> for EnvironmentValue {
+impl TryFrom<toml::Value> for SecretSetting {
     type Error = &'static str;
 
     fn try_from(value: toml::Value) -> Result<Self, &'static str> {
         match value {
-            toml::Value::String(text) => Ok(EnvironmentValue::Text(text.into())),
+            toml::Value::String(text) => Ok(SecretSetting::Text(text.into())),
             value => match SecretSource::try_from(value) {
                 Ok(SecretSource::Command(_)) | Err(_) => Err(FORM),
-                Ok(source) => Ok(EnvironmentValue::Source(source)),
+                Ok(source) => Ok(SecretSetting::Source(source)),
             },
         }
     }
@@ -47,26 +46,36 @@ impl AgentEnvironment {
     /// Makes the paths of files relative to a folder.
     pub(crate) fn resolve(&mut self, folder: &Path) {
         for value in self.0.values_mut() {
-            if let EnvironmentValue::Source(source) = value {
-                source.resolve(folder);
-            }
+            value.resolve(folder);
         }
     }
 
     /// Returns the names and the values. It blocks.
     pub(crate) fn read(&self, agent: &str) -> Result<Vec<(String, SecretText)>, Error> {
-        let read = |(name, value): (&String, &EnvironmentValue)| {
-            let value = match value {
-                EnvironmentValue::Text(text) => text.clone(),
-                EnvironmentValue::Source(source) => source.value().map_err(|why| Error::Environment {
-                    agent: agent.to_owned(),
-                    variable: name.clone(),
-                    reason: format!("{source:?}: {why}"),
-                })?,
-            };
+        let read = |(name, value): (&String, &SecretSetting)| {
+            let value = value.read(|| format!("agents.env.{name} of {agent:?}"))?;
             Ok((name.clone(), value))
         };
         self.0.iter().map(read).collect()
+    }
+}
+
+impl SecretSetting {
+    /// Makes the path of a file relative to a folder.
+    pub(crate) fn resolve(&mut self, folder: &Path) {
+        if let SecretSetting::Source(source) = self {
+            source.resolve(folder);
+        }
+    }
+
+    /// Returns the secret. It blocks. An error names the place of the secret.
+    pub(crate) fn read(&self, place: impl FnOnce() -> String) -> Result<SecretText, Error> {
+        match self {
+            SecretSetting::Text(text) => Ok(text.clone()),
+            SecretSetting::Source(source) => source
+                .value()
+                .map_err(|why| Error::Secret { place: place(), reason: format!("{source:?}: {why}") }),
+        }
     }
 }
 

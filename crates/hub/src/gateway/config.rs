@@ -10,8 +10,9 @@ use duologue_rpc::SecretText;
 use duologue_schema::{PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest};
 use serde::Deserialize;
 
+use crate::error::Error;
 use crate::gateway::access::{ADMIN, ALL_AGENTS, AccessRule, Action};
-use crate::gateway::agent_environment::AgentEnvironment;
+use crate::gateway::agent_environment::{AgentEnvironment, SecretSetting};
 use crate::gateway::hosted::check_keys;
 use crate::gateway::keys::key_expiry;
 use crate::gateway::rest::request::known_path;
@@ -21,6 +22,7 @@ use crate::gateway::routing::OPERATOR;
 use crate::hub::DISK_BYTES;
 use crate::outbound::OutboundClient;
 use crate::secret_source::{SecretSource, resolve_program};
+use crate::webhook::WebhookSecret;
 
 /// The configuration of a gateway.
 #[derive(Clone, Debug, Deserialize)]
@@ -250,9 +252,9 @@ pub struct PrincipalConfig {
     /// The agent that this principal is. It takes the messages of that agent and sends in its name.
     #[serde(default)]
     pub agent: Option<String>,
-    /// The secret that signs callbacks to this principal, at least 32 characters.
+    /// The secret that signs callbacks to this principal, at least 32 characters. A source is read when the gateway is opened.
     #[serde(default)]
-    pub webhook_secret: Option<SecretText>,
+    pub webhook_secret: Option<SecretSetting>,
 }
 
 /// A provider of JSON Web Tokens, such as the login server of a company.
@@ -424,6 +426,9 @@ impl GatewayConfig {
 
     fn resolve(&mut self, folder: &Path) {
         self.data = self.data.take().map(|data| folder.join(data));
+        for secret in self.principals.iter_mut().filter_map(|principal| principal.webhook_secret.as_mut()) {
+            secret.resolve(folder);
+        }
         for agent in &mut self.agents {
             if let Some(source) = &mut agent.auth {
                 source.resolve(folder);
@@ -520,8 +525,8 @@ impl GatewayConfig {
                     "key_expires of {id:?} is {expires:?}; use a time with its offset, such as \"2027-01-31T00:00:00Z\""
                 ));
             }
-            if principal.webhook_secret.as_ref().is_some_and(|secret| secret.as_str().len() < 32) {
-                return Err(format!("webhook_secret of {id:?} is shorter than 32 characters"));
+            if let Some(SecretSetting::Text(_)) = principal.webhook_secret {
+                principal.webhook_secret().map_err(|error| error.to_string())?;
             }
         }
         check_result_bytes(self.limits.result_bytes)?;
@@ -694,6 +699,19 @@ impl AccessRule {
     pub(crate) fn allows(&self, role: &str, action: Action, agent: &str) -> bool {
         let is_agent = self.agents.iter().any(|pattern| pattern == ALL_AGENTS || pattern == agent);
         self.role == role && is_agent && self.actions.contains(&action)
+    }
+}
+
+impl PrincipalConfig {
+    /// Returns the secret of callbacks. It blocks.
+    pub(crate) fn webhook_secret(&self) -> Result<Option<SecretText>, Error> {
+        let Some(secret) = &self.webhook_secret else { return Ok(None) };
+        let place = || format!("principals.webhook_secret of {:?}", self.id);
+        let secret = secret.read(place)?;
+        match WebhookSecret::new(secret.as_str()) {
+            Ok(_) => Ok(Some(secret)),
+            Err(error) => Err(Error::Secret { place: place(), reason: error.to_string() }),
+        }
     }
 }
 

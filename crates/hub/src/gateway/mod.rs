@@ -62,7 +62,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use access::{AccessPolicy, AccessRule, AccessTable, Action, Principal};
-pub use agent_environment::{AgentEnvironment, EnvironmentValue};
+pub use agent_environment::{AgentEnvironment, SecretSetting};
 pub use attach_client::{AgentAttachment, AttachError, AttachmentCard, AttachmentEvent};
 pub use config::{
     AgentConfig, AgentTransport, ConfigError, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL, PrincipalConfig,
@@ -517,7 +517,7 @@ impl GatewayShared {
             let mut stored = StoredPrincipal::new(&principal.id);
             stored.roles.clone_from(&principal.roles);
             stored.key_hash = principal.key_sha256.as_ref().and_then(|digits| key_digest(digits.as_str()));
-            stored.webhook_secret.clone_from(&principal.webhook_secret);
+            stored.webhook_secret = principal.webhook_secret()?;
             batch.push(StoreChange::PutPrincipal(stored));
         }
         self.store.apply(batch)?;

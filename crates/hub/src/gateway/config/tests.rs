@@ -3,6 +3,7 @@
 use duologue_schema::{PermissionOption, ToolCallUpdate};
 
 use super::*;
+use crate::secret_source::tests::secret_file;
 
 #[test]
 fn a_rule_or_role_without_effect_is_refused() {
@@ -84,6 +85,26 @@ fn a_principal_is_shown_without_its_secret() {
     let shown = format!("{principal:?}");
     assert!(shown.contains("alice") && shown.contains("[redacted]"), "{shown}");
     assert!(!shown.contains("swordfish") && !shown.contains("0123"), "{shown}");
+}
+
+#[test]
+fn the_key_of_callbacks_has_a_source_and_a_least_length() {
+    let read = |secret: &str| {
+        let principal: PrincipalConfig =
+            toml::from_str(&format!("id = \"alice\"\nwebhook_secret = {secret}")).unwrap();
+        principal.webhook_secret().map(|secret| secret.unwrap()).map_err(|error| error.to_string())
+    };
+    let (key, short) = (secret_file("swordfish swordfish swordfish swo\n"), secret_file("swordfish"));
+    let file = |(_, path): &(tempfile::TempDir, std::path::PathBuf)| format!("{{ file = {path:?} }}");
+    assert_eq!(read(&file(&key)).unwrap().as_str(), "swordfish swordfish swordfish swo");
+    for (secret, fault) in [
+        (file(&short), "principals.webhook_secret of \"alice\": "),
+        ("\"swordfish\"".to_owned(), "at least 32"),
+        ("{ env = \"DUOLOGUE_ABSENT\" }".to_owned(), "env = \"DUOLOGUE_ABSENT\": the variable is not set"),
+    ] {
+        let refused = read(&secret).unwrap_err();
+        assert!(refused.contains(fault) && !refused.contains("swordfish"), "{refused}");
+    }
 }
 
 #[test]
