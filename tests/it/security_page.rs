@@ -181,14 +181,15 @@ fn the_guide_has_the_limits_of_a_hub() {
     let rows = SERVER_EFFECTS.iter().filter_map(|(name, effect)| {
         let key = name.strip_prefix("GatewayLimits::")?;
         let value = shown(name, &limits[*name]);
-        let is_count = !value.contains(' ');
-        let unit = match key {
-            "requests_per_minute" => " requests in a minute",
-            "call_depth" => " calls",
-            _ if is_count => &key.replace('_', " ")[key.rfind('_').unwrap_or_default()..],
+        // The last word of a number is what it counts.
+        let unit = match (key, key.rsplit('_').next()) {
+            ("requests_per_minute", _) => "requests in a minute",
+            ("call_depth", _) => "calls",
+            (_, Some(counted)) if !value.contains(' ') => counted,
             _ => "",
         };
-        Some(format!("| `{key}` | {value}{unit} | {effect} |"))
+        let value = format!("{value} {unit}").trim_end().to_owned();
+        Some(format!("| `{key}` | {value} | {effect} |"))
     });
     let head = [TITLE, "| --- | --- | --- |"].map(str::to_owned);
     compare_tables("docs/src/hub.md", &[head.into_iter().chain(rows).collect()]);

@@ -506,8 +506,8 @@ fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.split_once("expected struct ") {
         Some((before, behind)) => {
-            let at = behind.rsplit_once(" at line ").map_or("", |(_, at)| at);
-            format!("{before}expected an object at line {at}")
+            let at = behind.rsplit_once(" at line ").map(|(_, at)| format!(" at line {at}"));
+            format!("{before}expected an object{}", at.unwrap_or_default())
         }
         None => text,
     }
