@@ -218,6 +218,8 @@ async fn create(request: &HubRequest, args: TasksCreateArgs) -> Result<Exit> {
 
 /// The time in which a hub that was lost is tried again.
 const OUTAGE: Duration = Duration::from_secs(600);
+/// The most bytes of a text that are compared with the result of its task.
+const LAST_BYTES: usize = 1 << 20;
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -285,12 +287,11 @@ impl<'a> WatchedTask<'a> {
 /// Follows a task to its end.
 async fn watch(request: &HubRequest, agent: &str, id: &str) -> Result<Exit> {
     let mut task = WatchedTask::begin(request, agent, id).await?;
-    // The text of the agent, which comes in pieces, up to the next line feed or event.
-    let mut line_of_agent = String::new();
+    let mut text = AgentText::default();
     loop {
         let event = task.next().await?;
         if !matches!(event, HubTaskEvent::Update(_)) {
-            request.print_rest(&mut line_of_agent)?;
+            request.print_rest(&mut text.rest)?;
         }
         match event {
             HubTaskEvent::State(task) => request.print_event("state", &task, || line(&task))?,
@@ -302,10 +303,12 @@ async fn watch(request: &HubRequest, agent: &str, id: &str) -> Result<Exit> {
             }
             HubTaskEvent::Update(update) => request.print_event("update", &update, || {
                 let update = update.update.parse::<SessionUpdate>();
-                update.map_or_else(|_| String::new(), |update| update_text(&update, &mut line_of_agent))
+                update.map_or_else(|_| String::new(), |update| text.of_update(&update))
             })?,
             HubTaskEvent::End(task) => {
-                request.print_event("end", &task, || format!("{}\n{}", line(&task), end_text(&task)))?;
+                request.print_event("end", &task, || {
+                    format!("{}{}", line(&task), text.unprinted(&end_text(&task)))
+                })?;
                 let is_completed = task.status == RestTaskStatus::Completed;
                 return Ok(if is_completed { Exit::Ok } else { Exit::Found });
             }
@@ -384,19 +387,40 @@ fn call_text(question: &RestQuestion) -> Option<String> {
     (!parts.is_empty()).then(|| ui::printable_json(&parts.join(" ")).into_owned())
 }
 
-/// Returns the whole lines that an update completes. `rest` is the text behind them.
-fn update_text(update: &SessionUpdate, rest: &mut String) -> String {
-    match update {
-        SessionUpdate::AgentMessageChunk(chunk) => {
-            rest.push_str(chunk.content.as_text().unwrap_or_default());
-            let whole = rest.rfind('\n').map_or(0, |end| end + 1);
-            rest.drain(..whole).collect()
+/// The text of an agent, which comes in pieces and is printed in lines.
+#[derive(Default)]
+struct AgentText {
+    /// The text up to the next line feed or event.
+    rest: String,
+    /// The text so far, or its last part.
+    last: String,
+}
+
+impl AgentText {
+    /// Returns the whole lines that an update completes.
+    fn of_update(&mut self, update: &SessionUpdate) -> String {
+        match update {
+            SessionUpdate::AgentMessageChunk(chunk) => {
+                let piece = chunk.content.as_text().unwrap_or_default();
+                if self.last.len() + piece.len() > LAST_BYTES {
+                    self.last.clear();
+                }
+                self.last.push_str(piece);
+                self.rest.push_str(piece);
+                let whole = self.rest.rfind('\n').map_or(0, |end| end + 1);
+                self.rest.drain(..whole).collect()
+            }
+            SessionUpdate::ToolCall(call) => {
+                let text = std::mem::take(&mut self.rest);
+                format!("{text}\ntool call: {}", call.title).trim_start_matches('\n').to_owned()
+            }
+            _ => String::new(),
         }
-        SessionUpdate::ToolCall(call) => {
-            let text = std::mem::take(rest);
-            format!("{text}\ntool call: {}", call.title).trim_start_matches('\n').to_owned()
-        }
-        _ => String::new(),
+    }
+
+    /// Returns the text of an end as a line, or nothing if it is what the agent has said last.
+    fn unprinted(&self, end: &str) -> String {
+        if self.last.ends_with(end) { String::new() } else { format!("\n{end}") }
     }
 }
 

@@ -483,6 +483,10 @@ pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal
             "body: more than {DEPTH} arrays and objects are inside each other"
         )));
     }
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        // It would be read as the members of the object in their order.
+        return Err(Refusal::invalid("body: an array; use an object"));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let place = known_path(error.path()).unwrap_or_else(|| "body".to_owned());

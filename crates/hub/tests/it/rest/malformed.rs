@@ -50,7 +50,7 @@ async fn a_refused_body_has_its_place() {
             r#"{"message": "a"}"#,
             "message: invalid type: string \"a\", expected an object at line 1 column 15",
         ),
-        ("[]", "body: invalid length 3, expected an object at line 1 column 2"),
+        ("[]", "body: an array; use an object"),
         ("{message}", "body: key must be a string at line 1 column 2"),
         ("{\n  \"mode\": \"sync\",\n}", "body: trailing comma at line 3 column 1"),
         (r#"{"message": {"type": "a",}}"#, "message: trailing comma at line 1 column 26"),
