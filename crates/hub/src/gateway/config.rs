@@ -483,12 +483,20 @@ impl GatewayConfig {
         let (mut keys, mut certificates) = (HashSet::new(), HashSet::new());
         for principal in &self.principals {
             let id = &principal.id;
-            if id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) {
-                return Err(format!("principals.id is {id:?}; use 1 to 128 characters"));
+            if id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) || id == "." || id == ".."
+            {
+                return Err(format!("principals.id is {id:?}; use 1 to 128 characters, and not `.` or `..`"));
             }
             if id.split_once('/').is_some_and(|(name, _)| providers.iter().any(|provider| *provider == name))
             {
                 return Err(format!("principals.id is {id:?}, which is a principal of a token provider"));
+            }
+            if providers.contains(id) {
+                return Err(format!("principals.id is {id:?}, which is the name of a token provider"));
+            }
+            if let Some(agent) = &principal.agent {
+                check_agent_id(agent)
+                    .map_err(|why| format!("principals.agent of {id:?} is {agent:?}: {why}"))?;
             }
             if !names.insert(id) {
                 return Err(format!(
@@ -527,6 +535,22 @@ impl GatewayConfig {
             }
             if let Some(SecretSetting::Text(_)) = principal.webhook_secret {
                 principal.webhook_secret().map_err(|error| error.to_string())?;
+            }
+        }
+        // A principal sends in its own name, in that of its agent, and in those that begin with one of them and a slash.
+        for principal in &self.principals {
+            let id = principal.id.as_str();
+            if let Some(name) = id.match_indices('/').find_map(|(end, _)| names.get(id.get(..end)?)) {
+                return Err(format!(
+                    "principals.id is {id:?}, and another one is {name:?}; use ids that do not continue others"
+                ));
+            }
+            if let Some(agent) =
+                principal.agent.as_ref().filter(|agent| *agent != id && names.contains(agent.as_str()))
+            {
+                return Err(format!(
+                    "principals.agent of {id:?} is {agent:?}, which is the id of another principal"
+                ));
             }
         }
         check_result_bytes(self.limits.result_bytes)?;

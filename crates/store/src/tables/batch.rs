@@ -251,7 +251,9 @@ pub enum StoreChange {
     /// principal that is disabled has in the queues ends: its tasks fail with
     /// [`TaskFailure::PRINCIPAL_REMOVED`](crate::TaskFailure::PRINCIPAL_REMOVED), or are cancelled if they were being
     /// cancelled, and its messages are dead letters, which are not sent again while it is disabled. Its key and secret
-    /// are removed, and its records stay. The outcome is the number of principals that were not disabled before.
+    /// are removed, and its records stay. A principal that is enabled has no key until
+    /// [`PutPrincipal`](Self::PutPrincipal) gives it one, so that keys can move. The outcome is the number of principals
+    /// that were not disabled before.
     KeepPrincipals {
         /// The principals.
         principals: Vec<String>,

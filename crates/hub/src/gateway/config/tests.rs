@@ -44,6 +44,33 @@ fn no_agent_of_the_file_is_the_operator() {
 }
 
 #[test]
+fn a_principal_has_no_name_of_another_one() {
+    let key = |digit: char| digit.to_string().repeat(64);
+    for (id, more, fault) in [
+        ("team/ada", "", ""),
+        ("polls", "agent = \"polls\"", ""),
+        ("alice/ada", "", "and another one is \"alice\""),
+        ("local/ada", "", "and another one is \"local\""),
+        ("b", "agent = \"alice\"", "which is the id of another principal"),
+        ("b", "agent = \"operator\"", "`operator` is the inbox"),
+        ("b", "agent = \"*\"", "principals.agent of \"b\" is \"*\""),
+        ("..", "", "principals.id is \"..\""),
+        ("corp", "", "the name of a token provider"),
+    ] {
+        let text = format!(
+            "[[principals]]\nid = \"alice\"\nkey_sha256 = {:?}\n\
+             [[principals]]\nid = {id:?}\nkey_sha256 = {:?}\n{more}\n\
+             [[token_providers]]\nname = \"corp\"\nissuer = \"https://corp.example\"\naudience = \"hub\"\nkeys_url = \"https://corp.example/keys\"",
+            key('a'),
+            key('b')
+        );
+        let config: GatewayConfig = toml::from_str(&text).unwrap();
+        let refused = config.check().err().unwrap_or_default();
+        assert!(refused.contains(fault) && refused.is_empty() == fault.is_empty(), "{text}: {refused}");
+    }
+}
+
+#[test]
 fn an_agent_works_on_one_task_and_one_message_at_least() {
     for (setting, is_valid) in
         [("max_messages = 1", true), ("max_messages = 0", false), ("max_tasks = 0", false)]

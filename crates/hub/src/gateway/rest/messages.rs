@@ -230,7 +230,7 @@ pub(crate) fn message_error(message: &StoredMessage) -> Option<RestFailure> {
     let (code, message) = text.split_once(": ").unwrap_or((text, text));
     let is_code = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let (code, message) = if is_code { (code, message) } else { (failure::UNDELIVERABLE, text) };
-    let retryable = matches!(code, TaskFailure::WORKER_LOST | TaskFailure::RESTARTED);
+    let retryable = matches!(code, TaskFailure::WORKER_LOST | TaskFailure::RESTARTED | failure::UNREACHABLE);
     Some(RestFailure { code: code.to_owned(), message: message.to_owned(), retryable })
 }
 
@@ -385,8 +385,9 @@ impl DialogueHead {
     fn check_sender(&self, caller: &RestCaller) -> Result<(), Refusal> {
         let Some(address) = &self.sender_id else { return Ok(()) };
         let name = address.strip_prefix(AGENT_SCHEME).unwrap_or(address);
-        let name = name.split_once('/').map_or(name, |(name, _)| name);
-        if caller.principal.is_sender(name) {
+        // Ids can have slashes. None begins with another one and a slash.
+        let mut beginnings = name.match_indices('/').filter_map(|(end, _)| name.get(..end));
+        if caller.principal.is_sender(name) || beginnings.any(|name| caller.principal.is_sender(name)) {
             return Ok(());
         }
         let why = format!(

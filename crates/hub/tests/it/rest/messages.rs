@@ -134,7 +134,8 @@ async fn a_sender_is_the_caller() {
 
 #[tokio::test]
 async fn a_dialogue_message_is_of_its_sender() {
-    let world = RestWorld::with_remote("").await;
+    let ada = "[[principals]]\nid = \"team/ada\"\nkey_sha256 = \"15b5f344504549a217d5e34c7ae9b0af03c413536b0d0c0fc48822ac8922d3c8\"\nroles = [\"user\"]";
+    let world = RestWorld::with_remote(ada).await;
     let of = |sender: &str| {
         let content = json!({"session_id": "d1", "message_type": "inform", "sender_id": sender});
         json!({"message": {"type": "inform", "content": content}})
@@ -142,6 +143,10 @@ async fn a_dialogue_message_is_of_its_sender() {
     for own in ["alice", "agent://alice", "agent://alice/sales"] {
         world.post(ALICE, MESSAGES, of(own)).await.expect(202);
     }
+    for own in ["agent://team/ada", "agent://team/ada/sales"] {
+        world.post("ada-key", MESSAGES, of(own)).await.expect(202);
+    }
+    world.post("ada-key", MESSAGES, of("agent://team")).await.refused(403, "not_authorized");
     for other in
         ["bob", "agent://remote", "agent://bob/alice", "agent://alice.example", "agent://", "AGENT://alice"]
     {

@@ -93,7 +93,8 @@ pub(super) fn keep(
     let (known, others): (Vec<_>, Vec<_>) =
         names(change, "SELECT id FROM principals")?.into_iter().partition(is_kept);
     for id in known {
-        change.prepare("UPDATE principals SET disabled = 0 WHERE id = ?1")?.execute([id])?;
+        // A key can have moved from one of them to another.
+        change.prepare("UPDATE principals SET disabled = 0, key_hash = NULL WHERE id = ?1")?.execute([id])?;
     }
     let mut count = 0;
     for id in others {

@@ -209,6 +209,12 @@ fn the_work_of_principals_that_are_not_kept_ends(store: &dyn Store) {
     // The provider is there again.
     change(store, keep("gone/"));
     assert_eq!(is_disabled("gone/eve"), Some(false));
+    // A key moves to a principal that is put before its former owner.
+    let principals = vec!["alice".into(), "bob".into()];
+    change(store, StoreChange::KeepPrincipals { principals, prefixes: Vec::new() });
+    let mut bob = StoredPrincipal::new("bob");
+    bob.key_hash.clone_from(&alice.key_hash);
+    change(store, StoreChange::PutPrincipal(bob));
 }
 
 /// Returns the pages of an export.
