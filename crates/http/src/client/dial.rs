@@ -24,6 +24,7 @@ use crate::client::driver::{Dialed, Dialer};
 use crate::client::error::Error;
 use crate::client::options::{ConnectOptions, ServerCheck};
 use crate::client::tungstenite_socket::TungsteniteSocket;
+use crate::client::whole_head::{HEAD_BYTES, WholeHead};
 use crate::socket::PingLimit;
 use crate::wire::{CONNECTION_ID, STREAM_ACK, authorization};
 
@@ -37,7 +38,9 @@ const COOKIE_BYTES: usize = 4096;
 const WRITE_BUFFER: usize = 16 * 1024;
 
 /// A socket over TCP.
-pub(crate) type ClientSocket = PingLimit<TungsteniteSocket<Pin<Box<dyn ByteStream>>>>;
+pub(crate) type ClientSocket = PingLimit<TungsteniteSocket<UpgradedStream>>;
+/// The stream of a WebSocket.
+pub(crate) type UpgradedStream = WholeHead<Pin<Box<dyn ByteStream>>>;
 /// The body of a request.
 pub(crate) type HttpBody = Full<Bytes>;
 /// The headers of a request beside those of the options.
@@ -221,7 +224,7 @@ impl StreamDialer {
     }
 
     async fn upgrade(&self) -> Result<Dialed<ClientSocket>, Error> {
-        let stream = self.stream().await?;
+        let stream = WholeHead::new(self.stream().await?);
         let upgraded = client_async_with_config(self.upgrade_request()?, stream, Some(self.config)).await;
         let (socket, response) = upgraded.map_err(|error| self.upgrade_error(error))?;
         self.keep_cookies(response.headers());
@@ -270,6 +273,10 @@ impl StreamDialer {
                 address: self.address(),
                 error: io::Error::new(io::ErrorKind::UnexpectedEof, error),
             },
+            // It calls each head over its limit an attack.
+            WebSocketError::AttackAttempt => {
+                Error::Protocol(format!("the head of its response has more than {HEAD_BYTES} bytes"))
+            }
             error => Error::Protocol(error.to_string()),
         }
     }
@@ -440,6 +447,24 @@ mod tests {
         assert!(error.is_temporary() && error.to_string().contains("the server is gone"), "{error}");
         let (mut other, _) = listener.accept().await.unwrap();
         assert_eq!(other.read(&mut [0; 16]).await.unwrap(), 0, "nothing was sent");
+    }
+
+    #[tokio::test]
+    async fn a_head_without_end_is_an_error_that_names_the_limit() {
+        use tokio::io::AsyncWriteExt as _;
+
+        let mut dialer = StreamDialer::new("ws://host", &ConnectOptions::default()).unwrap();
+        dialer.simulated = Some(Box::new(|| {
+            let (client, mut server) = tokio::io::duplex(1024);
+            tokio::spawn(async move {
+                let head = format!("HTTP/1.1 101 Switching Protocols\r\nlong: {}", "x".repeat(HEAD_BYTES));
+                let _ = server.write_all(head.as_bytes()).await;
+                std::future::pending::<()>().await;
+            });
+            Box::pin(async { Ok(Box::pin(client) as Pin<Box<dyn ByteStream>>) })
+        }));
+        let error = dialer.upgrade().await.err().expect("an error");
+        assert!(!error.is_temporary() && error.to_string().contains("more than 65536 bytes"), "{error}");
     }
 
     #[test]

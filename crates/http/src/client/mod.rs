@@ -13,6 +13,7 @@ pub mod raw;
 #[cfg(feature = "tls")]
 mod tls;
 pub(crate) mod tungstenite_socket;
+mod whole_head;
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! Single requests and messages, for a program that tests a server. It is no part of the stable interface.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +14,11 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use crate::client::dial::{ByteStream, RequestHeaders, StreamDialer};
+use crate::client::dial::{RequestHeaders, StreamDialer, UpgradedStream};
 use crate::client::error::Error;
 use crate::client::event_parser::{EventParser, ServerEvent};
 use crate::client::options::ConnectOptions;
+use crate::client::whole_head::WholeHead;
 use crate::wire::STREAM_ACK;
 
 /// Opens a connection for each request, and keeps cookies. The headers of the options are sent with each.
@@ -122,7 +122,7 @@ impl RawClient {
             for (name, value) in parsed(headers)? {
                 request.headers_mut().insert(name, value);
             }
-            let stream = self.dialer.stream().await?;
+            let stream = WholeHead::new(self.dialer.stream().await?);
             let upgraded = client_async_with_config(request, stream, Some(self.dialer.config)).await;
             let (socket, response) = upgraded.map_err(|error| self.dialer.upgrade_error(error))?;
             self.dialer.keep_cookies(response.headers());
@@ -258,7 +258,7 @@ pub enum RawMessage {
 }
 
 /// An open WebSocket.
-pub struct RawWebSocket(WebSocketStream<Pin<Box<dyn ByteStream>>>);
+pub struct RawWebSocket(WebSocketStream<UpgradedStream>);
 
 impl RawWebSocket {
     /// Sends a text.

@@ -193,7 +193,6 @@ fn a_connection_that_is_lost_before_the_answer_to_initialize_begins_again() {
     }
 }
 
-/// The library of WebSockets takes a response that comes in single bytes for an attack, so `Auto` goes on without them.
 #[test]
 fn a_byte_in_a_millisecond_is_no_lost_connection() {
     const REQUESTS: [&str; 3] = [
@@ -201,9 +200,7 @@ fn a_byte_in_a_millisecond_is_no_lost_connection() {
         "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"session/prompt\",\"params\":{\"sessionId\":\"s\"}}\n",
         "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"_m\",\"params\":{}}\n",
     ];
-    for (transport, has_sockets) in
-        with_fallback().filter(|(transport, _)| *transport != RemoteTransport::WebSocket)
-    {
+    for (transport, has_sockets) in with_fallback() {
         let played = play(async {
             let (network, received) = network(ServerOptions::default());
             network.has_sockets.store(has_sockets, Relaxed);
