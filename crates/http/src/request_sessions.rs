@@ -15,13 +15,28 @@ const CLOSING: [&str; 2] = ["session/close", "session/delete"];
 
 /// The sessions of the open requests of one side.
 #[derive(Debug, Default)]
-pub(crate) struct RequestSessions(HashMap<Box<[u8]>, Arc<str>>);
+pub(crate) struct RequestSessions(HashMap<Box<[u8]>, OpenRequests>);
+
+/// The open requests with one id, which is one request unless the other side breaks the rules.
+#[derive(Debug)]
+struct OpenRequests {
+    session: Arc<str>,
+    count: usize,
+}
 
 impl RequestSessions {
     /// Records a request. `id` is the JSON text of its id.
     pub(crate) fn insert(&mut self, id: &[u8], session: &str) {
         if self.0.len() < MOST_REQUESTS && id.len() <= ID_BYTES && session.len() <= ID_BYTES {
-            self.0.insert(id.into(), session.into());
+            self.0.insert(id.into(), OpenRequests { session: session.into(), count: 1 });
+        }
+    }
+
+    /// Records a request whose id another open one may have. Responses to both belong to the session if it is the same.
+    pub(crate) fn insert_another(&mut self, id: &[u8], session: &str) {
+        match self.0.get_mut(id).filter(|open| *open.session == *session) {
+            Some(open) => open.count += 1,
+            None => self.insert(id, session),
         }
     }
 
@@ -36,12 +51,18 @@ impl RequestSessions {
 
     /// Returns the session of a request.
     pub(crate) fn get(&self, id: &[u8]) -> Option<&Arc<str>> {
-        self.0.get(id)
+        self.0.get(id).map(|open| &open.session)
     }
 
-    /// Removes a request that is answered, and returns its session.
+    /// Removes one request that is answered, and returns its session.
     pub(crate) fn remove(&mut self, id: &[u8]) -> Option<Arc<str>> {
-        self.0.remove(id)
+        match self.0.get_mut(id) {
+            Some(open) if open.count > 1 => {
+                open.count -= 1;
+                Some(open.session.clone())
+            }
+            _ => self.0.remove(id).map(|open| open.session),
+        }
     }
 
     /// Returns true if no request is open.

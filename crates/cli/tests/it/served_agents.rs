@@ -12,7 +12,8 @@ use crate::process::DUOLOGUE;
 use crate::served::{RawClient, Server, prompt, text};
 
 /// An agent that sends an update directly behind its answer to `session/new`, and keeps a cancellation for the next turn. It
-/// does not end the turn of the prompt `hang`, and that of `wait` when it is cancelled. The commands of a session, which it sends
+/// does not end the turn of the prompt `hang`, and that of `wait` when it is cancelled. Its answer to `breaks` has line breaks of
+/// other kinds than those of the protocol. The commands of a session, which it sends
 /// behind the answer that opens it, are named like the process. Loads fail with the error in the file `refusal`, and wait for a
 /// line in the pipe `gate`. The file `input` has each message behind the number of the process.
 const AGENT: &str = r#"
@@ -46,6 +47,9 @@ const AGENT: &str = r#"
                 id=$waiting; waiting=; outcome='"result":{"stopReason":"cancelled"}'; reason=;;
             *'"wait"'*) waiting=$id; printf '%s\n' "$(update waits)"; continue;;
             *'"hang"'*) printf '%s\n' "$(update hangs)"; continue;;
+            *'"breaks"'*)
+                update "a$(printf '\342\200\250')b$(printf '\302\205')c" | sed "s/,/,$(printf '\r')/g"; echo
+                outcome='"result":{"stopReason":"end_turn"}';;
             *'"exit"'*) exit 3;;
             *session/prompt*) outcome='"result":{"stopReason":"'${reason:-end_turn}'"}'; reason=;;
         esac
@@ -134,6 +138,20 @@ fn the_first_update_of_a_session_reaches_its_client() {
             assert_eq!(ends_turn(&mut client, &prompt(&first, "hello")), "", "{transport} {options:?}");
         });
     }
+}
+
+#[test]
+fn line_breaks_inside_a_message_are_no_ends_of_it() {
+    over_each_transport(&[], |_, server, mut client, transport| {
+        let session = client.session();
+        wait_for_text(&mut client, "first");
+        let expected = "a\u{2028}b\u{85}c";
+        assert_eq!(ends_turn(&mut client, &prompt(&session, "breaks")), expected, "{transport}");
+        let mut other = RawClient::of(server.connect().args(["--transport", transport]), &json!({}));
+        let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
+        let (_, messages) = other.request_with("session/load", &params);
+        assert!(text(&messages).ends_with(expected), "{transport}: {messages:?}");
+    });
 }
 
 #[test]
@@ -249,6 +267,17 @@ fn an_id_can_be_used_again_for_another_request() {
                     }
                     let (listed, _) = request(&mut client, "session/list", &json!({}));
                     assert!(listed["result"]["sessions"].is_array(), "{row}: {listed}");
+                    // A second request has the id of one that runs.
+                    client.requests = 0;
+                    client.send("session/prompt", &prompt(session, "wait"));
+                    wait_for_text(&mut client, "waits");
+                    let (refused, _) = request(&mut client, "session/prompt", &prompt(session, "hello"));
+                    assert_eq!(refused["error"]["data"]["code"], "busy", "{row}: {refused}");
+                    cancel(&mut client, session);
+                    wait_for_text(&mut client, "kept");
+                    let ended = client.next();
+                    let outcome = (&ended["id"], &ended["result"]["stopReason"]);
+                    assert_eq!(outcome, (&json!(1), &json!("cancelled")), "{row}: {ended}");
                 }
             }
             client.requests = 1;

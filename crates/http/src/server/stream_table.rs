@@ -201,7 +201,7 @@ impl StreamTable {
         if view.method.is_none() {
             self.agent_requests.remove(id);
         } else if let Some(session) = view.stream_session().or(session) {
-            self.client_requests.insert(id, session);
+            self.client_requests.insert_another(id, session);
             if view.method.as_deref() == Some(RESUME_SESSION) {
                 // Requests that the client has sent on an earlier connection.
                 for id in continued_requests(view.params.unwrap_or_default()) {

@@ -75,6 +75,23 @@ fn a_response_belongs_to_the_session_of_its_request() {
     assert_eq!(take(&mut table, &StreamId::Connection), [1, 2]);
 }
 
+/// A response on another stream could overtake the messages before it.
+#[test]
+fn the_responses_to_requests_with_one_id_belong_to_their_session() {
+    let mut table = StreamTable::new(LIMITS);
+    assert_eq!(open(&mut table, &session("a"), None, false), None);
+    let prompt = br#"{"id":1,"method":"session/prompt","params":{"sessionId":"a"}}"#;
+    for _ in 0..2 {
+        table.note_client_frame(prompt, None);
+    }
+    for _ in 0..3 {
+        push(&mut table, r#"{"id":1,"result":{}}"#);
+        push(&mut table, update("a"));
+    }
+    assert_eq!(take(&mut table, &session("a")), [1, 2, 3, 4, 5]);
+    assert_eq!(take(&mut table, &StreamId::Connection), [1]);
+}
+
 #[test]
 fn a_continued_request_belongs_to_its_session() {
     let mut table = StreamTable::new(LIMITS);
