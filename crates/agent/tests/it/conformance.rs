@@ -448,6 +448,16 @@ async fn content_and_transports_that_the_agent_did_not_offer_are_refused() {
             let answer = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": [server]})).await;
             assert_eq!(answer["error"]["code"], -32602, "{answer}");
         }
+        let server = json!({"name": "n", "command": "/bin/n", "args": [], "env": []});
+        for (malformed, place) in [
+            (json!([server, {"name": "n"}]), "mcpServers[1]"),
+            (json!([server, server, 7]), "mcpServers[2]"),
+            (json!({"n": server}), "mcpServers"),
+        ] {
+            let answer = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": malformed})).await;
+            assert_eq!(answer["error"]["code"], -32602, "{answer}");
+            assert!(answer["error"].to_string().contains(place), "{answer}");
+        }
         let session = client.new_session().await;
         for block in [
             json!({"type": "image", "mimeType": "image/png", "data": ""}),

@@ -127,6 +127,29 @@ async fn a_session_has_one_turn_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cancellation_ends_the_running_turn_and_no_later_one() {
+    in_time(async {
+        let mut client = client_of(Gated::default()).await;
+        let session = client.new_session().await;
+        for _ in 0..2 {
+            for _ in 0..2 {
+                client.cancel(&session).await;
+            }
+            assert_eq!(folder_of(&mut client, &session).await, Ok(json!("/tmp")));
+            let prompt = client.prompt(&session, "wait").await;
+            for _ in 0..2 {
+                client.cancel(&session).await;
+            }
+            let answer = client.next_message().await;
+            let outcome = (&answer["id"], &answer["result"]["stopReason"]);
+            assert_eq!(outcome, (&json!(prompt), &json!("cancelled")));
+        }
+        assert_eq!(folder_of(&mut client, &session).await, Ok(json!("/tmp")));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_closing_session_begins_no_turn_and_a_closed_one_is_gone() {
     in_time(async {
         let mut client = client_of(Gated::default()).await;

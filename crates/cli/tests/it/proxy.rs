@@ -125,6 +125,8 @@ fn mistakes_are_named_before_anything_starts() {
     let connect = run(Command::new(DUOLOGUE).args(["connect", "--map", r"C:\a\..=/b"]), "");
     assert!(String::from_utf8_lossy(&connect.stderr).contains(r"C:\a\.. leads out of its folder by `..`"));
     assert_eq!(connect.status.code(), Some(2));
+    let windows = ["connect", "--map", r"C:\work=/data", "--wait", "0", "http://127.0.0.1:1/acp"];
+    assert_eq!(run(Command::new(DUOLOGUE).args(windows), "").status.code(), Some(3));
     let missing = folder.path().join("missing");
     let prompt = format!("system-prompt={}", missing.display());
     assert_eq!(fault(&["--use", &record, "--use", &prompt], "cat").0, Some(4));

@@ -47,6 +47,22 @@ fn an_agent_that_saves_on_sigterm_is_not_killed() {
     }
 }
 
+/// The agent still works when its input has ended, and says so in the place of messages.
+#[test]
+fn an_agent_that_reads_its_input_to_the_end_has_time_to_save() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = folder.path().join("saved");
+    let then = format!(
+        "{}{}cat >/dev/null; echo 'bye; {{'; echo saved > {}",
+        answer(2, &json!({"sessionId": "s"})),
+        answer(3, &json!({"stopReason": "end_turn"})),
+        saved.display()
+    );
+    let output = run(&mut agent(&["hi"], &then), "");
+    assert_eq!(shown(&output), "exit 0");
+    assert_eq!(std::fs::read_to_string(&saved).unwrap_or_default(), "saved\n");
+}
+
 #[test]
 fn an_answer_without_options_sets_the_option() {
     let choices = json!([{"value": "small", "name": "S"}, {"value": "large", "name": "L"}]);

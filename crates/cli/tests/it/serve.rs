@@ -285,6 +285,15 @@ fn a_stopped_server_lets_its_turns_end() {
 /// An agent that ignores the end of its input and SIGTERM.
 #[test]
 fn a_stopped_server_leaves_no_process_behind() {
+    stop_with_stubborn_agent("TERM");
+}
+
+#[test]
+fn a_server_whose_terminal_is_closed_leaves_no_process_behind() {
+    stop_with_stubborn_agent("HUP");
+}
+
+fn stop_with_stubborn_agent(signal: &str) {
     let data = tempfile::tempdir().expect("a folder");
     let pid = data.path().join("pid");
     let script =
@@ -294,8 +303,25 @@ fn a_stopped_server_leaves_no_process_behind() {
     let mut server = Server::of(command.args(["--", "sh", "-c", &script]));
     let mut client = RawClient::new(&server);
     client.session();
-    server.stop();
+    server.stop_by(signal);
     assert!(!is_left(&pid), "the agent is left");
+}
+
+/// The turn of a client goes on without it.
+#[test]
+fn a_client_whose_terminal_is_closed_ends() {
+    let data = tempfile::tempdir().expect("a folder");
+    let server = Server::start(data.path(), "20");
+    let mut client = RawClient::new(&server);
+    let session = client.session();
+    client.send("session/prompt", &prompt(&session, "hello"));
+    while text(&[client.next()]).is_empty() {}
+    run(Command::new("kill").args(["-HUP", &client.process.id().to_string()]), "");
+    assert!(client.process.wait().expect("it ended").success());
+    let mut other = RawClient::new(&server);
+    let load = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
+    let (loaded, _) = other.request_with("session/load", &load);
+    assert!(loaded["result"].is_object(), "{loaded}");
 }
 
 /// Returns true if a process of the agent whose id is in a file runs. It leads a process group.
@@ -568,13 +594,15 @@ fn sessions_share_a_process() {
 }
 
 #[test]
-fn a_byte_order_mark_is_no_obstacle() {
-    let data = tempfile::tempdir().expect("a folder");
-    let mut command = Command::new(DUOLOGUE);
-    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
-    let server = Server::of(command.args(["--", DUOLOGUE, "mock", "--pace", "0", "--faults", "bom"]));
-    let hello = server.prompt("hello");
-    assert!(hello.contains("Hello!") && hello.ends_with("exit 0"), "{hello}");
+fn bytes_of_an_agent_in_any_shape_make_the_same_turn() {
+    for faults in ["bom", "fragment=1", "bom,crlf,noise,fragment=2", "coalesce"] {
+        let data = tempfile::tempdir().expect("a folder");
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+        let server = Server::of(command.args(["--", DUOLOGUE, "mock", "--pace", "0", "--faults", faults]));
+        let hello = server.prompt("hello");
+        assert!(hello.contains("Hello!") && hello.ends_with("exit 0"), "{faults}: {hello}");
+    }
 }
 
 #[test]

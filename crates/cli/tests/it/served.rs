@@ -65,7 +65,12 @@ impl Server {
 
     /// Asks the server to end, and waits for it.
     pub(crate) fn stop(&mut self) {
-        run(Command::new("kill").arg(self.process.id().to_string()), "");
+        self.stop_by("TERM");
+    }
+
+    /// As [`Server::stop`], by a signal.
+    pub(crate) fn stop_by(&mut self, signal: &str) {
+        run(Command::new("kill").args([&format!("-{signal}"), &self.process.id().to_string()]), "");
         assert!(self.process.wait().expect("it ended").success());
     }
 }

@@ -125,6 +125,37 @@ fn a_cancellation_without_a_turn_does_not_reach_the_agent() {
     assert_eq!(it.last_to_agent()["method"], "session/cancel", "any client ends the turn");
 }
 
+/// The agent answers a cancelled prompt again, and sends text behind the answer.
+#[test]
+fn what_a_cancelled_turn_leaves_ends_no_other_turn() {
+    let mut it = Fixture::new();
+    it.attach("a", able());
+    let chunk = |text: &str| {
+        update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}))
+    };
+    let ends = |it: &mut Fixture, call: &Value, reason: &str| {
+        it.agent(&json!({"jsonrpc": "2.0", "id": call, "result": {"stopReason": reason}}));
+    };
+    it.prompt("a", 30);
+    let first = it.last_to_agent()["id"].clone();
+    it.client("a", &cancel());
+    ends(&mut it, &first, "cancelled");
+    it.agent(&chunk("late"));
+    ends(&mut it, &first, "end_turn");
+    it.prompt("a", 31);
+    ends(&mut it, &first, "end_turn");
+    it.agent(&chunk("next"));
+    assert_eq!(it.answer_to("a", 31), Value::Null);
+    it.ends_turn();
+    let frames = it.frames("a", able());
+    let answers = frames.iter().filter(|frame| frame["method"].is_null());
+    let answers: Vec<_> = answers.map(|frame| (&frame["id"], &frame["result"]["stopReason"])).collect();
+    assert_eq!(answers, [(&json!(30), &json!("cancelled")), (&json!(31), &json!("end_turn"))]);
+    let texts: Vec<Value> = it.updates("a", "agent_message_chunk");
+    let texts: Vec<_> = texts.iter().map(|update| &update["content"]["text"]).collect();
+    assert_eq!(texts, ["late", "next"]);
+}
+
 #[test]
 fn a_prompt_that_waits_for_the_process_is_cancelled_at_once() {
     for is_ready in [false, true] {
