@@ -102,6 +102,37 @@ async fn a_closed_session_leaves_no_entry() {
     .await;
 }
 
+#[tokio::test]
+async fn clients_that_load_a_session_and_leave_cost_no_process_and_no_entry() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = HubSettings::new(|| Command::new("sh").args(["-c", AGENT]), data.path());
+        let starts = Arc::new(AtomicU64::new(0));
+        let started = starts.clone();
+        settings.processes = Some(ProcessObserver::new(move |event| {
+            started.fetch_add(u64::from(matches!(event, ProcessEvent::Started(_))), Ordering::Relaxed);
+        }));
+        let hub = Hub::open(settings).unwrap();
+        let mut client = LineClient::of(&hub);
+        client.request("initialize", json!({"protocolVersion": 1})).await;
+        let new = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let session = json!({"sessionId": new["sessionId"], "cwd": "/tmp", "mcpServers": []});
+        // A session that was loaded has an entry more.
+        let most = hub.entries() + 1;
+        for _ in 0..200 {
+            let mut viewer = LineClient::of(&hub);
+            viewer.request("initialize", json!({"protocolVersion": 1})).await;
+            assert!(viewer.request("session/load", session.clone()).await.is_object());
+        }
+        while hub.entries() > most {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(starts.load(Ordering::Relaxed), 1);
+        hub.shut_down().await;
+    })
+    .await;
+}
+
 /// A client closes its session on a connection that another one has continued.
 #[tokio::test]
 async fn a_former_attachment_does_not_refuse_the_requests_of_a_newer_one() {
