@@ -3,11 +3,15 @@
 
 use std::collections::HashMap;
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A relay of TCP connections, which cuts them.
 pub(crate) struct CutRelay {
     pub(crate) address: String,
+    /// True while each second connection is lost when the client has sent something.
+    #[allow(dead_code, reason = "the soak does not use it")]
+    pub(crate) loses_second: Arc<AtomicBool>,
     open: Arc<Mutex<HashMap<u64, (TcpStream, TcpStream)>>>,
 }
 
@@ -17,9 +21,15 @@ impl CutRelay {
         let address = listener.local_addr().expect("an address").to_string();
         let open: Arc<Mutex<HashMap<u64, (TcpStream, TcpStream)>>> = Arc::default();
         let (connections, to) = (open.clone(), to.to_owned());
+        let loses_second = Arc::new(AtomicBool::new(false));
+        let is_losing = loses_second.clone();
         std::thread::spawn(move || {
             for (id, client) in (0..).zip(listener.incoming()) {
                 let (Ok(client), Ok(server)) = (client, TcpStream::connect(&to)) else { continue };
+                if is_losing.load(Ordering::Relaxed) && id % 2 == 0 {
+                    let _ = client.peek(&mut [0]);
+                    continue;
+                }
                 for stream in [&client, &server] {
                     stream.set_nodelay(true).expect("a TCP stream");
                 }
@@ -38,7 +48,7 @@ impl CutRelay {
                 }
             }
         });
-        CutRelay { address, open }
+        CutRelay { address, loses_second, open }
     }
 
     /// Cuts the open connections for which `is_chosen` returns true, and returns their number.

@@ -76,6 +76,29 @@ fn a_server_that_returns_is_logged_once_and_receives_the_prompt_of_the_outage() 
     }
 }
 
+/// The next server loses connections before it has answered `initialize`.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_client_reaches_a_server_that_returns_behind_a_bad_link() {
+    for transport in ["ws", "sse"] {
+        let data = tempfile::tempdir().expect("a folder");
+        let mut server = Server::start(data.path(), "0");
+        let address = server.url.split('/').nth(2).expect("an address").to_owned();
+        let relay = crate::cut_relay::CutRelay::start(&address);
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["connect", "--fresh", "--transport", transport, "--token-file", &server.token]);
+        let mut client = RawClient::of(command.arg(format!("http://{}/acp", relay.address)), &json!({}));
+        let session = client.session();
+        server.kill();
+        relay.loses_second.store(true, std::sync::atomic::Ordering::Relaxed);
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["serve", "--listen", &address, "--data"]).arg(data.path());
+        let _server = Server::of(command.args(["--", DUOLOGUE, "mock", "--pace", "0"]));
+        let (ended, _) = client.request_with("session/prompt", &prompt(&session, "hello"));
+        assert_eq!(ended["result"]["stopReason"], "end_turn", "{transport} {ended}");
+    }
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn a_connection_that_is_resumed_is_logged_once() {
