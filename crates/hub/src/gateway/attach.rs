@@ -197,8 +197,13 @@ async fn serve(
     let params =
         params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok()).unwrap_or_default();
     let card = serde_json::from_value(params["_meta"]["duologue"]["attach"].clone());
+    // From before its entry until the end of the connection.
+    let turn = gateway.erasures.attach(&principal.id, &agent);
     let admitted = match card {
-        Ok(card) => gateway.admit(&agent, &principal, card).await,
+        Ok(card) => match &turn {
+            Ok(_) => gateway.admit(&agent, &principal, card).await,
+            Err(refusal) => Err(refusal.clone()),
+        },
         Err(error) => Err(Refusal::invalid(format!("_meta.duologue.attach: {error}"))),
     };
     let remote = admitted.as_ref().ok().and_then(|entry| entry.remote.clone());

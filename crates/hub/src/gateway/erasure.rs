@@ -1,18 +1,121 @@
 //! The erasure of everything that a principal has left. One that a server does not end goes on with the next start.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use duologue_rpc::Lock as _;
 use duologue_store::{ChangeOutcome, Store, StoreBatch, StoreChange, StoredTask, TaskQuery};
 
 use crate::gateway::rest::session_log::log_refusal;
 use crate::gateway::task_run::stop_lost;
-use crate::gateway::{GatewayShared, Refusal};
+use crate::gateway::{GatewayShared, Refusal, RefusalCode};
+
+/// What excludes each other: the erasure of a principal, and the connections of its attached agents.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ErasureTurns(Arc<Mutex<HashMap<String, TurnHolder>>>);
+
+#[derive(Debug)]
+enum TurnHolder {
+    Erasure,
+    /// The ids of the agents, once for each connection.
+    Agents(Vec<String>),
+}
+
+/// The turn of an erasure or of a connection. Dropping it ends that.
+#[derive(Debug)]
+pub(crate) struct ErasureTurn {
+    turns: ErasureTurns,
+    principal: String,
+    /// The agent of a connection.
+    agent: Option<String>,
+}
+
+impl ErasureTurns {
+    /// Takes the turn of an erasure, unless another one runs or an agent of the principal is attached.
+    pub(crate) fn erase(&self, principal: &str) -> Result<ErasureTurn, Refusal> {
+        let mut holders = self.0.lock_unpoisoned();
+        let why = match holders.get(principal) {
+            None => {
+                holders.insert(principal.to_owned(), TurnHolder::Erasure);
+                return Ok(ErasureTurn { turns: self.clone(), principal: principal.to_owned(), agent: None });
+            }
+            Some(TurnHolder::Erasure) => {
+                format!("the data of {principal:?} is being erased already; retry when that has ended")
+            }
+            Some(TurnHolder::Agents(agents)) => {
+                let agent = agents.first().map_or("", String::as_str);
+                format!(
+                    "the agent {agent:?} of the principal is attached; end its program first. A connection that was lost \
+                     ends after `limits.attachment_seconds`"
+                )
+            }
+        };
+        Err(Refusal::new(RefusalCode::Conflict, why))
+    }
+
+    /// Takes the turn of a connection of an attached agent, unless the data of its principal is being erased.
+    pub(crate) fn attach(&self, principal: &str, agent: &str) -> Result<ErasureTurn, Refusal> {
+        let mut holders = self.0.lock_unpoisoned();
+        let holder = holders.entry(principal.to_owned()).or_insert_with(|| TurnHolder::Agents(Vec::new()));
+        let TurnHolder::Agents(agents) = holder else {
+            let why = format!("the data of {principal:?} is being erased; attach when that has ended");
+            return Err(Refusal::new(RefusalCode::Unreachable, why));
+        };
+        agents.push(agent.to_owned());
+        let agent = Some(agent.to_owned());
+        Ok(ErasureTurn { turns: self.clone(), principal: principal.to_owned(), agent })
+    }
+}
+
+impl ErasureTurn {
+    /// Returns the principal.
+    pub(crate) fn principal(&self) -> &str {
+        &self.principal
+    }
+}
+
+impl Drop for ErasureTurn {
+    fn drop(&mut self) {
+        let mut holders = self.turns.0.lock_unpoisoned();
+        if let (Some(agent), Some(TurnHolder::Agents(agents))) =
+            (&self.agent, holders.get_mut(&self.principal))
+        {
+            if let Some(place) = agents.iter().position(|other| other == agent) {
+                agents.swap_remove(place);
+            }
+            if !agents.is_empty() {
+                return;
+            }
+        }
+        holders.remove(&self.principal);
+    }
+}
+
+/// The erasures that the last server has not ended.
+#[derive(Debug)]
+pub(crate) struct LeftErasures {
+    turns: Vec<ErasureTurn>,
+    /// The time of the start. What principals have begun since then stays.
+    began: u64,
+}
+
+impl LeftErasures {
+    /// Takes the turns of these erasures. It blocks.
+    pub(crate) fn find(turns: &ErasureTurns, store: &dyn Store, began: u64) -> duologue_store::Result<Self> {
+        let open = store.erasures()?;
+        let turns = open.iter().filter_map(|principal| turns.erase(principal).ok()).collect();
+        Ok(LeftErasures { turns, began })
+    }
+}
 
 /// Removes the records and the sessions of a principal, and returns their number. The store knows of the erasure from
 /// the removal of the records on.
-pub(crate) async fn erase(gateway: &GatewayShared, principal: &str) -> Result<u64, Refusal> {
+pub(crate) async fn erase(gateway: &GatewayShared, turn: ErasureTurn) -> Result<u64, Refusal> {
+    let principal = turn.principal();
     let batch = StoreBatch::new(gateway.time());
     let batch = batch.with(StoreChange::ErasePrincipal { principal: principal.to_owned() });
     let owner = principal.to_owned();
-    let erased = move |store: &dyn Store| Ok((waiting_tasks(store, owner)?, store.apply(batch)?));
+    let erased = move |store: &dyn Store| Ok((open_tasks(store, owner)?, store.apply(batch)?));
     let (lost, outcome) = gateway.in_store(erased).await?;
     stop_lost(gateway, lost);
     let records = match outcome.of(0) {
@@ -20,15 +123,21 @@ pub(crate) async fn erase(gateway: &GatewayShared, principal: &str) -> Result<u6
         _ => 0,
     };
     // After the records: work whose session is being opened has none of them any more, and removes its session itself.
-    Ok(records + erase_sessions(gateway, principal).await?)
+    Ok(records + erase_sessions(gateway, principal, u64::MAX).await?)
 }
 
-/// Removes the sessions of principals whose erasure the last server has not ended. Call it before a session is opened.
-pub(crate) async fn go_on(gateway: &GatewayShared) {
-    // The log of the server has a failure of the store.
-    let open = gateway.in_store(|store| store.erasures()).await.unwrap_or_default();
-    for principal in open {
-        match erase_sessions(gateway, &principal).await {
+/// Removes the sessions of principals whose erasure the last server has not ended. A stop leaves the rest to the next start.
+pub(crate) async fn go_on(gateway: Arc<GatewayShared>, left: LeftErasures) {
+    let mut closing = gateway.closing.subscribe();
+    let LeftErasures { turns, began } = left;
+    for turn in turns {
+        let principal = turn.principal();
+        let erased = tokio::select! {
+            biased;
+            _ = closing.wait_for(|closing| *closing) => return,
+            erased = erase_sessions(&gateway, principal, began) => erased,
+        };
+        match erased {
             Ok(removed) => tracing::info!(principal, removed, "an erasure of the last server has ended"),
             Err(refusal) => {
                 tracing::error!(principal, %refusal, "an erasure goes on with the next start");
@@ -37,15 +146,16 @@ pub(crate) async fn go_on(gateway: &GatewayShared) {
     }
 }
 
-/// Removes the sessions of a principal, and ends its erasure. One that cannot be removed does not keep the others.
-async fn erase_sessions(gateway: &GatewayShared, principal: &str) -> Result<u64, Refusal> {
+/// Removes the sessions of a principal that were created before a time, and ends its erasure. One that cannot be removed does
+/// not keep the others.
+async fn erase_sessions(gateway: &GatewayShared, principal: &str, before: u64) -> Result<u64, Refusal> {
     let (mut removed, mut failed) = (0, None);
     for (_, agent) in gateway.all_hosted() {
         let sessions = agent.hub.sessions_of(&principal.into()).await.unwrap_or_else(|error| {
             failed = Some(error);
             Vec::new()
         });
-        for session in sessions {
+        for session in sessions.into_iter().filter(|session| session.created < before) {
             match agent.hub.erase_session(&session.owner, &session.id).await {
                 Ok(()) => removed += 1,
                 Err(error) => failed = Some(error),
@@ -62,18 +172,18 @@ async fn erase_sessions(gateway: &GatewayShared, principal: &str) -> Result<u64,
     Ok(removed)
 }
 
-/// Returns the open tasks of an owner that have no worker. The others have one that ends them at their agents.
-fn waiting_tasks(store: &dyn Store, owner: String) -> duologue_store::Result<Vec<StoredTask>> {
+/// Returns the open tasks of an owner. A worker that ends its task at the agent too can have lost its lease, or give it back now.
+fn open_tasks(store: &dyn Store, owner: String) -> duologue_store::Result<Vec<StoredTask>> {
     let mut query = TaskQuery::default();
     (query.owner, query.ended, query.limit) = (Some(owner), Some(false), u64::MAX);
-    let mut waiting = Vec::new();
+    let mut open = Vec::new();
     loop {
         let page = store.tasks(&query)?;
         query.offset += page.items.len() as u64;
         let is_last = page.items.is_empty() || query.offset >= page.total;
-        waiting.extend(page.items.into_iter().filter(|task| task.worker.is_none()));
+        open.extend(page.items);
         if is_last {
-            return Ok(waiting);
+            return Ok(open);
         }
     }
 }

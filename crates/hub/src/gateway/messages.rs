@@ -8,7 +8,7 @@ use std::time::Duration;
 use duologue_client::{PromptBuilder, exchange};
 use duologue_schema::{Json, RequestPermissionOutcome, StopReason, TraceContext};
 use duologue_store::{
-    BatchOutcome, JsonText, LeaseToken, Leased, StoreBatch, StoreChange, StoredMessage, TaskFailure,
+    BatchOutcome, JsonText, LeaseToken, Leased, Store, StoreBatch, StoreChange, StoredMessage, TaskFailure,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
@@ -132,10 +132,9 @@ async fn answer(
         true => StoreChange::RenewLease { lease, lasts: LEASE },
         false => StoreChange::StartMessage { lease },
     };
-    let key = message.key();
     if let Err(refusal) = change(gateway, begun).await {
-        let owner = &message.from.principal;
-        gateway.leave(session.work, Some(agent), owner, move |store| store.message(&key)).await;
+        let (owner, found) = (&message.from.principal, found_again(message));
+        gateway.leave(session.work, Some(agent), owner, found).await;
         return Err(AnswerFailure::NotBegun(refusal.message.into_owned()));
     }
     events::message_sent(message);
@@ -169,6 +168,15 @@ async fn answer(
         response["metadata"]["context"] = json!("lost");
     }
     JsonText::of(&response).map(Some).map_err(|error| error.to_string().into())
+}
+
+/// Returns the check if a message is still there. A later one with its id is another message, and one that is sent again keeps
+/// its time.
+fn found_again(
+    message: &StoredMessage,
+) -> impl FnOnce(&dyn Store) -> duologue_store::Result<bool> + Send + 'static {
+    let (key, created) = (message.key(), message.created);
+    move |store| Ok(store.message(&key)?.is_some_and(|found| found.created == created))
 }
 
 /// Sends a message as an envelope. A notification has no response.

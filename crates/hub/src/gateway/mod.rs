@@ -78,6 +78,7 @@ use crate::deliveries::{Deliveries, DeliverySettings};
 use crate::error::Error;
 use crate::gateway::access::Authenticated;
 use crate::gateway::dialogue_relay::DialogueRelays;
+use crate::gateway::erasure::{ErasureTurns, LeftErasures};
 use crate::gateway::hosted::{AgentFolders, HostedEntry};
 use crate::gateway::keys::{PrincipalKeys, key_digest};
 use crate::gateway::metrics::GatewayMetrics;
@@ -177,6 +178,9 @@ pub(crate) struct GatewayShared {
     pub(crate) closing: watch::Sender<bool>,
     /// The cancellations of tasks at agents elsewhere that have ended here.
     pub(crate) stops: Mutex<JoinSet<()>>,
+    /// The erasures that run, and those that the last server has left.
+    pub(crate) erasures: ErasureTurns,
+    left_erasures: Mutex<Option<LeftErasures>>,
     /// The limits on the results of work.
     pub(crate) result_size: ResultSize,
 }
@@ -214,6 +218,8 @@ impl Gateway {
             agents.insert(agent.id.clone(), Arc::new(entry));
         }
         let (arrivals, new_arrivals) = mpsc::unbounded_channel();
+        let erasures = ErasureTurns::default();
+        let left = LeftErasures::find(&erasures, &*store, clock.now().wall)?;
         let shared = GatewayShared {
             keys: PrincipalKeys::new(&config.principals),
             #[cfg(feature = "tokens")]
@@ -239,6 +245,8 @@ impl Gateway {
             has_task_workers,
             closing: watch::Sender::new(false),
             stops: Mutex::default(),
+            left_erasures: Mutex::new(Some(left)),
+            erasures,
             result_size,
         };
         shared.register_configured()?;
@@ -271,7 +279,6 @@ impl Gateway {
     ) -> io::Result<()> {
         require_token(&options)?;
         let (router, endpoints) = acp::router(&self.shared, &options);
-        erasure::go_on(&self.shared).await;
         let mut workers = self.start_workers();
         let served = tokio::select! {
             served = duologue_http::serve_router(listeners, router, &options) => served,
@@ -348,6 +355,9 @@ impl Gateway {
             workers.spawn(agent_calls::serve(self.shared.clone(), calls));
         }
         workers.spawn(runner::sweep(self.shared.clone()));
+        if let Some(left) = self.shared.left_erasures.lock_unpoisoned().take() {
+            workers.spawn(erasure::go_on(self.shared.clone(), left));
+        }
         #[cfg(feature = "tokens")]
         for reader in self.shared.tokens.readers() {
             let mut closing = self.shared.closing.subscribe();

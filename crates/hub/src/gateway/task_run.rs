@@ -59,7 +59,7 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
     let Leased { entry: task, lease } = leased;
     // Watched from before the first change on, so that no cancellation is missed.
     let changes = gateway.store.watch(&StoreTopic::Task(task.key.clone()));
-    let run = TaskRun { gateway, key: task.key.clone(), lease };
+    let run = TaskRun { gateway, key: task.key.clone(), created: task.created, lease };
     if task.state == TaskState::Cancelling {
         // Its turn ended with its last worker.
         return run.finish(&task, Cancelled::Asked.end(Duration::ZERO)).await;
@@ -73,8 +73,8 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
     if let Err(refusal) = run.start(&session).await {
         // It was cancelled meanwhile, or the store has failed for too long and the task returns to its place.
         tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not started");
-        let (agent, owner, key) = (run.gateway.hosted(&task.key.agent), &task.key.owner, task.key.clone());
-        return run.gateway.leave(session, agent, owner, move |store| store.task(&key)).await;
+        let (agent, owner) = (run.gateway.hosted(&task.key.agent), &task.key.owner);
+        return run.gateway.leave(session, agent, owner, found_again(&task)).await;
     }
     let ended = run.work(&task, &mut session, changes, &mut place).await;
     if task.kind == DIALOGUE && task.retry_safe && (ended.is_lost || run.gateway.is_closing()) {
@@ -91,6 +91,14 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
         return extend_lease(&run.gateway, lease, Duration::ZERO).await;
     }
     run.finish(&task, ended).await;
+}
+
+/// Returns the check if a task is still there. A later one with its id is another task.
+fn found_again(
+    task: &StoredTask,
+) -> impl FnOnce(&dyn Store) -> duologue_store::Result<bool> + Send + 'static {
+    let (key, created) = (task.key.clone(), task.created);
+    move |store| Ok(store.task(&key)?.is_some_and(|found| found.created == created))
 }
 
 /// The end of a task.
@@ -210,6 +218,8 @@ impl ChunkPosts {
 struct TaskRun {
     gateway: Arc<GatewayShared>,
     key: StoredTaskKey,
+    /// A later task with the key has another time.
+    created: u64,
     lease: LeaseToken,
 }
 
@@ -431,13 +441,14 @@ impl TaskRun {
         for position in chunks.position..chunks.position + count {
             events::stream_chunk(&self.key, position, false);
         }
-        let left_out = chunks.posted(count, bytes);
+        self.note_left_out(chunks.posted(count, bytes));
+    }
+
+    /// Logs the bytes of output that no post has.
+    fn note_left_out(&self, left_out: usize) {
         if left_out > 0 {
-            tracing::warn!(
-                task = self.key.task.as_str(),
-                left_out,
-                "output of a task is left out: its outbox was full"
-            );
+            let task = self.key.task.as_str();
+            tracing::warn!(task, left_out, "output of a task is left out: its outbox was full");
         }
     }
 
@@ -509,7 +520,8 @@ impl TaskRun {
                 Ok((task, answered))
             })
             .await?;
-        let Some(task) = task.filter(|task| !task.state.is_final()) else { return Ok(Looked::Ended) };
+        let is_open = |task: &StoredTask| task.created == self.created && !task.state.is_final();
+        let Some(task) = task.filter(is_open) else { return Ok(Looked::Ended) };
         for question in answered {
             let Some(asked) = open.all.remove(&question.id) else { continue };
             let answer: Value = question.answer.and_then(|answer| answer.parse().ok()).unwrap_or_default();
@@ -556,6 +568,9 @@ impl TaskRun {
                 }
                 _ => return tracing::error!(task = id, %refusal, "the end of a task was lost"),
             }
+        }
+        if has_posts {
+            self.note_left_out(end.chunks.left_out);
         }
     }
 

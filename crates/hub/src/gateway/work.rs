@@ -74,16 +74,16 @@ impl WorkPlace {
 }
 
 impl GatewayShared {
-    /// Ends the session of work of which its agent has nothing. Nothing of work that was erased stays: `record` finds it in
-    /// the store.
-    pub(crate) async fn leave<T: Send + 'static>(
+    /// Ends the session of work of which its agent has nothing. Nothing of work that was erased stays: `is_there` tells if
+    /// the store has it.
+    pub(crate) async fn leave(
         &self,
         session: WorkSession,
         agent: Option<Arc<HostedEntry>>,
         owner: &str,
-        record: impl FnOnce(&dyn Store) -> duologue_store::Result<Option<T>> + Send + 'static,
+        is_there: impl FnOnce(&dyn Store) -> duologue_store::Result<bool> + Send + 'static,
     ) {
-        let is_erased = matches!(self.in_store(record).await, Ok(None));
+        let is_erased = matches!(self.in_store(is_there).await, Ok(false));
         let id = session.session.id().clone();
         session.close().await;
         if let (true, Some(agent)) = (is_erased, agent)

@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::{AnswerFailure, mark_truncated};
+use super::{AnswerFailure, found_again, mark_truncated};
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::rest::kept_content;
 use crate::gateway::rest_agent::{
@@ -82,12 +82,8 @@ pub(super) async fn answer(
 
 /// Returns true if a message was erased.
 async fn is_gone(gateway: &GatewayShared, message: &StoredMessage) -> bool {
-    let key = message.key();
-    match gateway.in_store(move |store| store.message(&key)).await {
-        Ok(found) => found.is_none(),
-        // The log of the server has the reason.
-        Err(_) => false,
-    }
+    // The log of the server has the reason of an error.
+    matches!(gateway.in_store(found_again(message)).await, Ok(false))
 }
 
 /// Sends the message, unless an earlier attempt has. Returns its id and its state at the agent.

@@ -285,10 +285,10 @@ pub(crate) async fn list(
     filter: AgentFilter,
     with_offline: bool,
 ) -> Result<SentReply, Refusal> {
-    let rest = caller.rest.clone();
-    let place = rest.open_page(&caller.principal).await?;
-    let listed = rest.gateway.in_store(move |store| matching(store, &caller, filter, with_offline)).await?;
-    Ok(place.until_sent(RestReply::ok(&listed)?))
+    let admission = caller.open_page().await?;
+    let gateway = caller.gateway().clone();
+    let listed = gateway.in_store(move |store| matching(store, &caller, filter, with_offline)).await?;
+    Ok(admission.until_sent(RestReply::ok(&listed)?))
 }
 
 fn matching(

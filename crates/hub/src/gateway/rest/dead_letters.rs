@@ -90,7 +90,7 @@ pub(crate) async fn list_dead_letters(
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(filter): QueryOf<DeadFilter>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_page(&caller.principal).await?;
+    let admission = caller.open_page().await?;
     let DeadFilter { kind, sender, offset, limit } = filter;
     let action = kind.action();
     let letters = match kind {
@@ -115,7 +115,7 @@ pub(crate) async fn list_dead_letters(
             RestDeadLetters { messages: Vec::new(), tasks, pagination }
         }
     };
-    Ok(place.until_sent(RestReply::ok(&letters)?))
+    Ok(admission.until_sent(RestReply::ok(&letters)?))
 }
 
 /// Sends a dead letter again.

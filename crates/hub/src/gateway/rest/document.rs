@@ -34,12 +34,13 @@ use crate::gateway::{API_KEY, RefusalCode};
 struct Head;
 
 /// The refusals that every route with a key can have.
-const COMMON: [RefusalCode; 5] = [
+const COMMON: [RefusalCode; 6] = [
     RefusalCode::InvalidParameter,
     RefusalCode::Unauthenticated,
     RefusalCode::NotAuthorized,
     RefusalCode::Overloaded,
     RefusalCode::Internal,
+    RefusalCode::Unreachable,
 ];
 /// The refusals of routes that name something in their path.
 const OF_PATH: [RefusalCode; 1] = [RefusalCode::NotFound];
@@ -125,6 +126,7 @@ fn add(operation: &mut Operation, code: RefusalCode) {
         RefusalCode::TooLarge => "The body is too long.",
         RefusalCode::UnsupportedMediaType => "The type of the body is not accepted, or it is compressed.",
         RefusalCode::Timeout => "The body did not arrive in time.",
+        RefusalCode::Unreachable => "The server is stopped.",
         _ => "The server has failed.",
     };
     let schema = RefOr::Ref(Ref::from_schema_name("Refusal"));

@@ -4,17 +4,15 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use axum::response::{IntoResponse as _, Response};
 use duologue_store::{
     ChangeOutcome, Claim, JsonText, LeaseToken, Leased, MessageQuery, MessageState, Store, StoreBatch,
     StoreChange, StorePage, StoreTopic, StoredMessage,
 };
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::gateway::access::Action;
-use crate::gateway::rest::OpenPage;
 use crate::gateway::rest::messages::{RestContent, RestMessageStatus, kept_content, message_error};
 use crate::gateway::rest::request::{JsonBody, OnceBatch, PathOf, QueryOf, RestCaller, RestReply};
 use crate::gateway::rest::sent_reply::SentReply;
@@ -140,7 +138,7 @@ pub(crate) async fn list_messages(
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(filter): QueryOf<MessageFilter>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_page(&caller.principal).await?;
+    let admission = caller.open_page().await?;
     let MessageFilter { sender, correlation_id, offset, limit } = filter;
     let page = list_visible(&caller, Action::Message, agent_id, sender, move |store, agent, principal| {
         let mut query = MessageQuery::default();
@@ -149,7 +147,7 @@ pub(crate) async fn list_messages(
         store.messages(&query)
     });
     let page = page.await?;
-    Ok(place.until_sent(RestReply::ok(&message_list(page)?)?))
+    Ok(admission.until_sent(RestReply::ok(&message_list(page)?)?))
 }
 
 /// Returns the list of a page.
@@ -169,13 +167,13 @@ pub(crate) async fn get_message(
     PathOf(target): PathOf<MessageTarget>,
     QueryOf(query): QueryOf<SenderQuery>,
 ) -> Result<SentReply, Refusal> {
-    let room = caller.rest.open_record(&caller.principal).await;
+    let admission = caller.open_record().await?;
     let MessageTarget { agent_id, message_id } = target;
     let (visible, own) = (caller.sees(Action::Message, &agent_id), caller.id().to_owned());
     let find =
         move |store: &dyn Store| find_message(store, &visible, &own, (&agent_id, &message_id), query.sender);
     let found = caller.gateway().in_store(find).await?.ok_or_else(|| Refusal::not_found("message"))?;
-    Ok(room.until_sent(RestReply::ok(&RestInboxMessage::try_from(found)?)?))
+    Ok(admission.until_sent(RestReply::ok(&RestInboxMessage::try_from(found)?)?))
 }
 
 /// The number of messages that a claim takes, as a parameter.
@@ -227,19 +225,20 @@ pub(crate) async fn claim_messages(
     caller: RestCaller,
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(query): QueryOf<ClaimQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<SentReply, Refusal> {
     let gateway = caller.gateway();
     gateway.permit(&caller.principal, Action::Act, &agent_id)?;
     let limits = &gateway.config.limits;
     let lease = query.lease.map_or(limits.lease_seconds, |lease| lease.0.clamp(1, limits.lease_seconds));
     let wait = query.wait.map_or(0, |wait| wait.0.min(limits.sync_seconds));
-    let takes_long = wait > 0 || query.max.0 > 1;
-    let place = if takes_long { Some(caller.rest.open_request(&caller.principal)?) } else { None };
-    let until = Instant::now() + Duration::from_secs(wait);
+    // A claim of one message that does not wait is as short as the request for a record.
+    let mut admission = if wait > 0 || query.max.0 > 1 { caller.admit()? } else { caller.admit_record() };
+    if wait > 0 {
+        admission.ends_after(Duration::from_secs(wait));
+    }
     let mut changes = gateway.store.watch(&StoreTopic::Inbox(agent_id.clone()));
-    let mut closing = gateway.closing.subscribe();
     loop {
-        let room = caller.rest.page_room(&caller.principal, 1).await;
+        admission.take_room().await?;
         let claim = Claim::new(gateway.time(), Duration::from_secs(lease), caller.id()).max(query.max.0);
         let agent = agent_id.clone();
         let take = move |store: &dyn Store| match store.agent(&agent)? {
@@ -247,26 +246,24 @@ pub(crate) async fn claim_messages(
             None => Ok(None),
         };
         let claimed = gateway.in_store(take).await?.ok_or_else(|| Refusal::not_found("agent"))?;
-        if !claimed.entries.is_empty() || wait == 0 || *closing.borrow() {
-            claimed.entries.iter().for_each(|leased| events::message_sent(&leased.entry));
-            let messages = claimed.entries.into_iter().map(claimed_message);
-            let messages = messages.collect::<Result<_, Refusal>>()?;
-            let reply = RestReply::ok(&RestClaimedMessages { messages })?;
-            return Ok(OpenPage::new(place, room).until_sent(reply).into_response());
+        let next_due = claimed.next_due;
+        let mut is_over = !claimed.entries.is_empty() || wait == 0;
+        claimed.entries.iter().for_each(|leased| events::message_sent(&leased.entry));
+        let messages = claimed.entries.into_iter().map(claimed_message).collect::<Result<_, Refusal>>()?;
+        if !is_over {
+            admission.leave_room();
+            // A delayed message wakes nobody.
+            let rest = next_due.map(|due| due.saturating_sub(gateway.time().now));
+            let changed = async {
+                match rest {
+                    Some(rest) => _ = timeout(rest, changes.changed()).await,
+                    None => changes.changed().await,
+                }
+            };
+            is_over = !admission.changed(changed).await;
         }
-        drop(room);
-        // A delayed message wakes nobody.
-        let now = gateway.time().now;
-        let due = claimed.next_due.map(|due| Instant::now() + due.saturating_sub(now)).unwrap_or(until);
-        let changed = async {
-            tokio::select! {
-                () = changes.changed() => {}
-                () = sleep_until(due) => {}
-                _ = closing.wait_for(|closing| *closing) => {}
-            }
-        };
-        if timeout_at(until, changed).await.is_err() || Instant::now() >= until {
-            return Ok(RestReply::ok(&RestClaimedMessages { messages: Vec::new() })?.into_response());
+        if is_over {
+            return Ok(admission.until_sent(RestReply::ok(&RestClaimedMessages { messages })?));
         }
     }
 }

@@ -14,7 +14,6 @@ use duologue_store::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::exchange_state::AGENT_SCHEME;
@@ -22,15 +21,14 @@ use crate::gateway::access::Action;
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::agent_turn::is_text;
 use crate::gateway::conversations::GROUP;
+use crate::gateway::rest::admission::Admission;
 use crate::gateway::rest::request::{
     AnyBody, OnceBatch, OnceKey, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, is_json, parse_json,
 };
-use crate::gateway::rest::response_room::ResponseRoom;
 use crate::gateway::rest::values::{
     AgentTarget, RestFailure, RestId, RestMetadata, RestNumber, RestPriority, unless_null,
 };
 use crate::gateway::rest::visibility::RoutedAgent;
-use crate::gateway::rest::{OpenPage, OpenRequest};
 use crate::gateway::routing::OPERATOR;
 use crate::gateway::{Refusal, RefusalCode, events, failure};
 
@@ -332,7 +330,7 @@ pub(crate) async fn send_message(
     sent.priority = sent.priority.or(members.priority);
     let mode = sent.mode.or(members.mode).unwrap_or_default();
     let is_sync = mode == RestSendMode::Sync;
-    let place = is_sync.then(|| caller.rest.open_request(&caller.principal)).transpose()?;
+    let admission = is_sync.then(|| caller.admit()).transpose()?;
     // The key is in use until the end of the wait.
     let seen = caller.once("send_message", &body.bytes)?;
     let reply = match caller.repeated(seen.as_ref()).await? {
@@ -343,8 +341,8 @@ pub(crate) async fn send_message(
             Sending { agent, mode }.send(&caller, sent, seen.clone()).await?
         }
     };
-    match place {
-        Some(place) => wait_for_answer(&caller, reply, place).await,
+    match admission {
+        Some(admission) => wait_for_answer(&caller, reply, admission).await,
         None => Ok(reply.into_response()),
     }
 }
@@ -526,7 +524,7 @@ impl Sending {
 async fn wait_for_answer(
     caller: &RestCaller,
     sent: RestReply,
-    place: OpenRequest,
+    mut admission: Admission,
 ) -> Result<Response, Refusal> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -540,11 +538,11 @@ async fn wait_for_answer(
     }
     let key = InboxKey::new(&agent_id, caller.id(), &message_id);
     let limit = caller.gateway().config.limits.sync_seconds;
-    let until = Instant::now() + Duration::from_secs(caller.preferred_wait().unwrap_or(limit).min(limit));
-    match until_ended(caller, &key, until).await? {
-        Some((message, room)) => {
+    admission.ends_after(Duration::from_secs(caller.preferred_wait().unwrap_or(limit).min(limit)));
+    match until_ended(caller, &key, &mut admission).await? {
+        Some(message) => {
             let reply = RestReply::ok(&RestSentMessage::from(&message))?;
-            Ok(OpenPage::new(Some(place), room).until_sent(reply).into_response())
+            Ok(admission.until_sent(reply).into_response())
         }
         None => {
             let status = RestMessageStatus::Processing;
@@ -559,37 +557,29 @@ pub(crate) fn stopping() -> Refusal {
     Refusal::new(RefusalCode::Unreachable, "the server is stopped; retry later")
 }
 
-/// Waits until a message has ended, and returns it with its room. It is `None` if that takes too long.
+/// Waits until a message has ended, with room for it. It is `None` if that takes too long, or the server stops.
 async fn until_ended(
     caller: &RestCaller,
     key: &InboxKey,
-    until: Instant,
-) -> Result<Option<(StoredMessage, ResponseRoom)>, Refusal> {
+    admission: &mut Admission,
+) -> Result<Option<StoredMessage>, Refusal> {
     let mut changes = caller.gateway().store.watch(&StoreTopic::Inbox(key.agent.clone()));
-    let mut closing = caller.gateway().closing.subscribe();
     loop {
-        let Ok(room) = timeout_at(until, caller.rest.page_room(&caller.principal, 1)).await else {
+        if admission.take_room().await.is_err() {
             return Ok(None);
-        };
+        }
         let wanted = key.clone();
         let found = caller.gateway().in_store(move |store| store.message(&wanted)).await?;
         match found {
             // Its sender was erased meanwhile.
             None => return Err(Refusal::not_found("message")),
             Some(message) if matches!(message.state, MessageState::Done | MessageState::Dead) => {
-                return Ok(Some((message, room)));
+                return Ok(Some(message));
             }
-            Some(_) => drop(room),
+            Some(_) => admission.leave_room(),
         }
-        let changed = async {
-            tokio::select! {
-                () = changes.changed() => false,
-                _ = closing.wait_for(|closing| *closing) => true,
-            }
-        };
-        match timeout_at(until, changed).await {
-            Ok(false) => {}
-            Ok(true) | Err(_) => return Ok(None),
+        if !admission.changed(changes.changed()).await {
+            return Ok(None);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The routes read and change the store alone. Workers give its tasks and messages to the agents, so a route that waits
 //! for an agent watches the store.
 
+mod admission;
 mod agents;
 mod dead_letters;
 mod document;
@@ -35,7 +36,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -45,10 +46,10 @@ use crate::gateway::access::Principal;
 use crate::gateway::rest::limits::RequestRates;
 use crate::gateway::rest::operations::StoreProbe;
 use crate::gateway::rest::request::RunningKeys;
-use crate::gateway::rest::response_room::{ResponseRoom, ResponseRooms};
+use crate::gateway::rest::response_room::ResponseRooms;
 use crate::gateway::rest::session_view::SessionViews;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
-use crate::place_counts::{CountedPlace, PlaceCounts};
+use crate::place_counts::PlaceCounts;
 
 pub use document::openapi_json;
 pub(crate) use messages::kept_content;
@@ -107,62 +108,6 @@ pub(crate) struct RestShared {
     pub(crate) running: RunningKeys,
     pub(crate) probe: StoreProbe,
     pub(crate) views: SessionViews,
-}
-
-impl RestShared {
-    /// Takes a place among the requests that wait, stream or read pages.
-    pub(crate) fn open_request(&self, principal: &Principal) -> Result<OpenRequest, Refusal> {
-        let limit = self.gateway.config.limits.principal_requests;
-        let own = self.open_of.take(&principal.id, limit).ok_or_else(|| {
-            let why = format!(
-                "{limit} requests of yours wait, stream or read already; end one, or raise `limits.principal_requests`"
-            );
-            Refusal::new(RefusalCode::Overloaded, why)
-        })?;
-        let permit = self.open.clone().try_acquire_owned().map_err(|_| {
-            let limit = self.gateway.config.limits.open_requests;
-            let why = format!(
-                "{limit} requests wait, stream or read already; retry later, or raise `limits.open_requests`"
-            );
-            Refusal::new(RefusalCode::Overloaded, why)
-        })?;
-        Ok(OpenRequest { _own: own, _permit: permit })
-    }
-
-    /// Takes a place, and waits until the principal has room for a page.
-    pub(crate) async fn open_page(&self, principal: &Principal) -> Result<OpenPage, Refusal> {
-        let place = self.open_request(principal)?;
-        Ok(OpenPage::new(Some(place), self.page_room(principal, 1).await))
-    }
-
-    /// Waits until the principal has room for one record, which takes no place.
-    pub(crate) async fn open_record(&self, principal: &Principal) -> OpenPage {
-        OpenPage::new(None, self.page_room(principal, 1).await)
-    }
-
-    /// Waits until the principal has room for so many pages.
-    pub(crate) async fn page_room(&self, principal: &Principal, pages: usize) -> ResponseRoom {
-        let bytes = self.gateway.store.settings().page_bytes.saturating_mul(pages);
-        self.rooms.take(&principal.id, bytes).await
-    }
-}
-
-/// The place of a request that waits, streams or reads a page. It is taken until the response has been sent.
-pub(crate) struct OpenRequest {
-    _own: CountedPlace<Arc<str>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-/// The room for a page or a record that is read and sent, and the place of the request if it has one.
-pub(crate) struct OpenPage {
-    room: ResponseRoom,
-    _place: Option<OpenRequest>,
-}
-
-impl OpenPage {
-    pub(crate) fn new(place: Option<OpenRequest>, room: ResponseRoom) -> Self {
-        OpenPage { room, _place: place }
-    }
 }
 
 /// Creates the router of the interface. The caller has checked the key of a request and puts the [`Principal`] into

@@ -6,9 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
-use duologue_store::{
-    AgentQuery, ExportPosition, LogRecord, RegisteredAgent, RegistrySource, RegistryStatus,
-};
+use duologue_store::{ExportPosition, LogRecord};
 use duologue_transcript::{RecordedLine, Redaction, Redactor, Side};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
@@ -18,15 +16,15 @@ use utoipa::{IntoParams, ToSchema};
 use crate::error::Error;
 use crate::gateway::config::LOCAL_PRINCIPAL;
 use crate::gateway::erasure::erase;
+use crate::gateway::rest::admission::Admission;
 use crate::gateway::rest::request::{PathOf, RestCaller, RestReply};
+use crate::gateway::rest::response_room::ResponseRoom;
 use crate::gateway::rest::session_log::{LogFollower, PAGE_BYTES, RestLogRecord};
 use crate::gateway::rest::sessions::RestSession;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
 
 /// The bytes of sessions that an export sends at a time. One part waits for a slow client while the next one is read.
 const PART_BYTES: usize = 1 << 20;
-/// The pages that an export can have in memory at once: one that is read, its lines, and two parts that wait.
-const EXPORT_PAGES: usize = 4;
 
 /// The principal of a path.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -74,16 +72,25 @@ pub(crate) async fn export_data(
     PathOf(PrincipalTarget { principal_id }): PathOf<PrincipalTarget>,
 ) -> Result<Response, Refusal> {
     require_data(&caller, &principal_id).await?;
-    let place = caller.rest.open_request(&caller.principal)?;
-    let room = caller.rest.page_room(&caller.principal, EXPORT_PAGES).await;
-    let place = (place, room);
+    let mut admission = caller.admit()?;
+    admission.take_room().await?;
+    // From now on the client decides how long it takes.
+    admission.never_ends();
     let (sender, receiver) = mpsc::channel(1);
     let gateway = caller.gateway().clone();
     let redactor = (caller.id() != principal_id).then(|| Redaction::secrets_only().start());
-    let export = Export { sender, redactor, part: Vec::new() };
+    let place = admission.place();
+    let export = Export { admission, sender, redactor, part: Vec::new() };
     tokio::spawn(async move { export.send(&gateway, &principal_id).await });
-    let parts = unfold((receiver, place), |(mut receiver, place)| async move {
-        Some((receiver.recv().await?, (receiver, place)))
+    let sent = (receiver, ResponseRoom::default(), place);
+    let parts = unfold(sent, |(mut receiver, room, place)| async move {
+        // The connection asks for the next part when it has sent this one.
+        drop(room);
+        let (part, room) = match receiver.recv().await? {
+            Ok((part, room)) => (Ok(part), room),
+            Err(error) => (Err(error), ResponseRoom::default()),
+        };
+        Some((part, (receiver, room, place)))
     });
     let mut response = Body::from_stream(parts).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
@@ -99,9 +106,14 @@ struct ExportedRecord<'a> {
     record: RestLogRecord,
 }
 
+/// A part of an export, with the room that it needs until it was sent.
+type ExportPart = (Bytes, ResponseRoom);
+
 /// An export. Its body ends early, as an incomplete one, after a failure.
 struct Export {
-    sender: mpsc::Sender<Result<Bytes, Error>>,
+    /// It has the room of the part that is being read.
+    admission: Admission,
+    sender: mpsc::Sender<Result<ExportPart, Error>>,
     /// Replaces secrets for a reader who is no party of the sessions.
     redactor: Option<Redactor>,
     /// The lines that were not sent.
@@ -139,6 +151,7 @@ impl Export {
     async fn send_records(&mut self, gateway: &GatewayShared, principal: &str) -> Result<(), ExportEnd> {
         let mut next = Some(ExportPosition::default());
         while let Some(position) = next {
+            self.take_room().await?;
             let (store, owner) = (gateway.store.clone(), principal.to_owned());
             let read = move || {
                 let page = store.export(&owner, &position)?;
@@ -163,7 +176,9 @@ impl Export {
                     position: 0,
                 };
                 self.line("session", &RestSession::of(&agent.hub, session)).await?;
-                while let Some(records) = next(&mut follower).await? {
+                loop {
+                    self.take_room().await?;
+                    let Some(records) = next(&mut follower).await? else { break };
                     for record in records {
                         let Some(record) = RestLogRecord::read(&self.redacted(record)) else { continue };
                         let session_id = &follower.session;
@@ -185,6 +200,7 @@ impl Export {
 
     /// Adds an object with one member.
     async fn line(&mut self, kind: &str, value: &impl Serialize) -> Result<(), ExportEnd> {
+        self.take_room().await?;
         let Ok(text) = serde_json::to_string(value) else { return Ok(()) };
         self.part.extend_from_slice(format!("{{\"{kind}\":{text}}}\n").as_bytes());
         self.flush(PART_BYTES).await
@@ -196,7 +212,16 @@ impl Export {
             return Ok(());
         }
         let part = Bytes::from(std::mem::take(&mut self.part));
-        self.sender.send(Ok(part)).await.map_err(|_| ExportEnd::Closed)
+        let room = self.admission.split_room(part.len());
+        self.sender.send(Ok((part, room))).await.map_err(|_| ExportEnd::Closed)
+    }
+
+    /// Takes room for the next part. The parts before can have all of it until the client reads them.
+    async fn take_room(&mut self) -> Result<(), ExportEnd> {
+        tokio::select! {
+            taken = self.admission.take_room() => taken.map_err(|_| ExportEnd::Failed(Error::Closed)),
+            () = self.sender.closed() => Err(ExportEnd::Closed),
+        }
     }
 }
 
@@ -216,7 +241,7 @@ async fn next(follower: &mut LogFollower) -> Result<Option<Vec<LogRecord>>, Erro
     delete, path = "/principals/{principalId}/data", tag = "principals", params(PrincipalTarget),
     responses(
         (status = 200, body = RestErased, description = "The records were removed."),
-        (status = 409, body = crate::gateway::rest::RefusalBody, description = "An agent of the principal is attached."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "An agent of the principal is attached, or its data is being erased already."),
     ),
 )]
 pub(crate) async fn erase_data(
@@ -224,17 +249,10 @@ pub(crate) async fn erase_data(
     PathOf(PrincipalTarget { principal_id }): PathOf<PrincipalTarget>,
 ) -> Result<RestReply, Refusal> {
     require_data(&caller, &principal_id).await?;
-    let mut attached = AgentQuery::default();
-    (attached.owner, attached.source) = (Some(principal_id.clone()), Some(RegistrySource::Attached));
-    (attached.status, attached.limit) = (Some(RegistryStatus::Online), 1);
-    let attached = caller.gateway().in_store(move |store| store.agents(&attached)).await?.items;
-    if let Some(RegisteredAgent { id, .. }) = attached.first() {
-        let why = format!("the agent {id:?} of the principal is attached; end its program first");
-        return Err(Refusal::new(RefusalCode::Conflict, why));
-    }
+    let turn = caller.gateway().erasures.erase(&principal_id)?;
     // It goes on if the client leaves.
     let erasing = tokio::spawn(async move {
-        let erased = erase(caller.gateway(), &principal_id).await;
+        let erased = erase(caller.gateway(), turn).await;
         caller.rest.views.forget(&principal_id, None);
         let removed = erased?;
         events::principal_erased(caller.id(), &principal_id, removed);

@@ -18,7 +18,7 @@ pub(crate) struct ResponseRooms {
 }
 
 /// A part of the room of a principal. Dropping it gives it back.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ResponseRoom(Option<OwnedSemaphorePermit>);
 
 impl ResponseRooms {
@@ -52,6 +52,10 @@ impl ResponseRooms {
 }
 
 impl ResponseRoom {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Gives back what is more than so many bytes.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         if let ResponseRoom(Some(room)) = self {

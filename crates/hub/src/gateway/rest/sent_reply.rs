@@ -8,7 +8,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 
-use crate::gateway::rest::OpenPage;
+use crate::gateway::rest::admission::Admission;
 use crate::gateway::rest::request::RestReply;
 
 /// The bytes of a body that the connection takes at a time. It takes more when it has written these.
@@ -17,22 +17,22 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// A reply with the place and the room of its request.
 pub(crate) struct SentReply {
     reply: RestReply,
-    page: OpenPage,
+    admission: Admission,
 }
 
-impl OpenPage {
+impl Admission {
     /// Keeps the place, and the room that a reply needs, until it has been sent.
     pub(crate) fn until_sent(mut self, reply: RestReply) -> SentReply {
-        self.room.shrink(reply.body().as_str().len());
-        SentReply { reply, page: self }
+        self.shrink_room(reply.body().as_str().len());
+        SentReply { reply, admission: self }
     }
 }
 
 impl IntoResponse for SentReply {
     fn into_response(self) -> Response {
-        let SentReply { reply, page } = self;
+        let SentReply { reply, admission } = self;
         let mut response = reply.head();
-        *response.body_mut() = Body::new(SentBody { rest: reply.into_bytes(), _page: page });
+        *response.body_mut() = Body::new(SentBody { rest: reply.into_bytes(), _admission: admission });
         response
     }
 }
@@ -40,7 +40,7 @@ impl IntoResponse for SentReply {
 /// A body that is sent in pieces.
 struct SentBody {
     rest: Bytes,
-    _page: OpenPage,
+    _admission: Admission,
 }
 
 impl HttpBody for SentBody {

@@ -11,11 +11,10 @@ use axum::response::{IntoResponse as _, Response};
 use duologue_store::{Error as StoreError, JsonText, LogRecord};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
-use crate::gateway::rest::OpenRequest;
+use crate::gateway::rest::admission::Admission;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
 use crate::gateway::rest::sessions::{SessionTarget, own_session};
 use crate::gateway::rest::task_events::{KEEP_ALIVE, event};
@@ -106,23 +105,17 @@ pub(crate) async fn get_session_log(
     let after = filter.after.map_or(0, |after| after.0);
     let mut follower = LogFollower { hub, owner: session.owner, session: session.id, position: after };
     if !accepts_events(&caller) {
-        let place = caller.rest.open_page(&caller.principal).await?;
+        let admission = caller.open_page().await?;
         let limit = usize::try_from(filter.limit.0).unwrap_or(usize::MAX);
-        return Ok(place.until_sent(page(&mut follower, limit).await?).into_response());
+        return Ok(admission.until_sent(page(&mut follower, limit).await?).into_response());
     }
-    let place = caller.rest.open_request(&caller.principal)?;
+    let admission = caller.admit()?;
     follower.position = last.unwrap_or(after);
     let first = follower.next(Duration::ZERO, STREAM_BYTES).await.map_err(log_refusal)?;
     if first.is_none() && last.is_some() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let mut events = LogEvents {
-        _permit: place,
-        closing: caller.gateway().closing.subscribe(),
-        follower,
-        waiting: VecDeque::new(),
-        has_ended: false,
-    };
+    let mut events = LogEvents { admission, follower, waiting: VecDeque::new(), has_ended: false };
     events.add(first);
     let stream =
         unfold(events, |mut events| async move { Some((Ok::<_, Infallible>(events.next().await?), events)) });
@@ -198,8 +191,7 @@ impl LogFollower {
 }
 
 struct LogEvents {
-    _permit: OpenRequest,
-    closing: watch::Receiver<bool>,
+    admission: Admission,
     follower: LogFollower,
     waiting: VecDeque<Event>,
     has_ended: bool,
@@ -234,7 +226,7 @@ impl LogEvents {
             // After a failure the client connects again.
             let records = tokio::select! {
                 records = self.follower.wait() => records.ok()?,
-                _ = self.closing.wait_for(|closing| *closing) => return None,
+                () = self.admission.stopped() => return None,
             };
             self.add(records);
         }

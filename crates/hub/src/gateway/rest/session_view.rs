@@ -88,7 +88,7 @@ pub(crate) async fn get_session_view(
     PathOf(SessionTarget { session_id }): PathOf<SessionTarget>,
     QueryOf(filter): QueryOf<SessionViewFilter>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_page(&caller.principal).await?;
+    let admission = caller.open_page().await?;
     let (hub, session) = own_session(&caller, &session_id).await?;
     let after = filter.after.map_or(0, |after| after.0);
     let key = ViewKey { owner: session.owner, session: session.id, after };
@@ -101,7 +101,7 @@ pub(crate) async fn get_session_view(
     let items = fitting(view.items.iter().skip(skipped).take(taken), room);
     let pagination = Pagination { offset, limit, total };
     let page = RestSessionView { session_id, items, pagination, next: view.end, more: view.more, live };
-    Ok(place.until_sent(RestReply::ok(&page)?))
+    Ok(admission.until_sent(RestReply::ok(&page)?))
 }
 
 /// Returns the first items, up to so many bytes. There is one if there is any.
@@ -154,7 +154,7 @@ pub(crate) async fn get_session_lines(
     PathOf(SessionTarget { session_id }): PathOf<SessionTarget>,
     QueryOf(filter): QueryOf<LogFilter>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_page(&caller.principal).await?;
+    let admission = caller.open_page().await?;
     let (hub, session) = own_session(&caller, &session_id).await?;
     let mut next = filter.after.map_or(0, |after| after.0);
     let key = ViewKey { owner: session.owner, session: session.id, after: next };
@@ -168,7 +168,7 @@ pub(crate) async fn get_session_lines(
             lines.push(RestSessionLine { number: next, at, from: from.name().to_owned(), text });
         }
     }
-    Ok(place.until_sent(RestReply::ok(&RestSessionLines { lines, next })?))
+    Ok(admission.until_sent(RestReply::ok(&RestSessionLines { lines, next })?))
 }
 
 /// The views that were used last.

@@ -20,17 +20,17 @@ use duologue_store::{
 use duologue_transcript::Side;
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
 use crate::LogEntry;
 use crate::error::Error;
 use crate::gateway::Refusal;
+use crate::gateway::rest::RestShared;
+use crate::gateway::rest::admission::Admission;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller};
 use crate::gateway::rest::session_log::{LogFollower, STREAM_BYTES};
 use crate::gateway::rest::task_input::RestQuestion;
 use crate::gateway::rest::tasks::{RestTask, visible_task};
 use crate::gateway::rest::values::{OwnerQuery, TaskTarget, event_number};
-use crate::gateway::rest::{OpenRequest, RestShared};
 
 /// The time after which a comment keeps a silent connection open.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -66,9 +66,8 @@ pub(crate) async fn watch_task(
     let rest = caller.rest.clone();
     let last = last.unwrap_or_default();
     let events = TaskEvents {
-        _permit: rest.open_request(&caller.principal)?,
+        admission: caller.admit()?,
         changes: rest.gateway.store.watch(&StoreTopic::Task(task.key.clone())),
-        closing: rest.gateway.closing.subscribe(),
         key: task.key,
         rest,
         seen: SeenTask { version: last.version, ..SeenTask::default() },
@@ -107,11 +106,10 @@ impl fmt::Display for TaskEventId {
 }
 
 struct TaskEvents {
-    _permit: OpenRequest,
+    admission: Admission,
     rest: Arc<RestShared>,
     key: StoredTaskKey,
     changes: StoreWatch,
-    closing: watch::Receiver<bool>,
     seen: SeenTask,
     /// The number of the last record of the log that was read.
     position: u64,
@@ -158,7 +156,7 @@ impl TaskEvents {
                     continue;
                 }
                 // The client connects again, with the id of the last event.
-                _ = self.closing.wait_for(|closing| *closing) => return None,
+                () = self.admission.stopped() => return None,
             };
             self.add(records, is_ending);
         }

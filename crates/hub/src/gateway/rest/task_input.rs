@@ -134,14 +134,14 @@ pub(crate) async fn get_input(
     PathOf(target): PathOf<TaskTarget>,
     QueryOf(query): QueryOf<OwnerQuery>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_page(&caller.principal).await?;
+    let admission = caller.open_page().await?;
     let task = visible_task(&caller, target, query.owner).await?;
     let key = task.key;
     let task_id = key.task.clone();
     let open = caller.gateway().in_store(move |store| open_questions(store, key)).await?;
     let total = open.total;
     let questions = open.items.into_iter().map(RestQuestion::from).collect();
-    Ok(place.until_sent(RestReply::ok(&RestTaskInput { task_id, questions, total })?))
+    Ok(admission.until_sent(RestReply::ok(&RestTaskInput { task_id, questions, total })?))
 }
 
 fn open_questions(

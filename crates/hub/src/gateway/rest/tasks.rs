@@ -440,7 +440,7 @@ pub(crate) async fn list_tasks(
     PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
     QueryOf(filter): QueryOf<TaskFilter>,
 ) -> Result<SentReply, Refusal> {
-    let place = caller.rest.open_page(&caller.principal).await?;
+    let admission = caller.open_page().await?;
     let TaskFilter { owner, state, offset, limit } = filter;
     let page = list_visible(&caller, Action::Task, agent_id, owner, move |store, agent, owner| {
         let mut query = TaskQuery::default();
@@ -448,7 +448,7 @@ pub(crate) async fn list_tasks(
         (query.offset, query.limit, query.newest_first) = (offset.0, limit.0, true);
         store.tasks(&query)
     });
-    Ok(place.until_sent(RestReply::ok(&task_list(page.await?))?))
+    Ok(admission.until_sent(RestReply::ok(&task_list(page.await?))?))
 }
 
 /// Returns the list of a page.
@@ -487,8 +487,9 @@ pub(crate) async fn get_task(
     PathOf(target): PathOf<TaskTarget>,
     QueryOf(query): QueryOf<OwnerQuery>,
 ) -> Result<SentReply, Refusal> {
-    let room = caller.rest.open_record(&caller.principal).await;
-    Ok(room.until_sent(RestReply::ok(&RestTask::from(visible_task(&caller, target, query.owner).await?))?))
+    let admission = caller.open_record().await?;
+    Ok(admission
+        .until_sent(RestReply::ok(&RestTask::from(visible_task(&caller, target, query.owner).await?))?))
 }
 
 /// Cancels a task. One that has not begun is cancelled at once, another when its agent has ended the work.

@@ -17,7 +17,7 @@ use hyper::header::HeaderValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::{CANCEL, Cancelled, ChunkPosts, Looked, OpenQuestions, RETRY, TaskEnd, TaskRun};
+use super::{CANCEL, Cancelled, ChunkPosts, Looked, OpenQuestions, RETRY, TaskEnd, TaskRun, found_again};
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::rest::types::RestPriority;
 use crate::gateway::rest_agent::{
@@ -50,7 +50,7 @@ pub(super) async fn run(
     let Leased { entry: task, lease } = leased;
     // Watched from before the first change on, so that no cancellation is missed.
     let changes = gateway.store.watch(&StoreTopic::Task(task.key.clone()));
-    let run = TaskRun { gateway, key: task.key.clone(), lease };
+    let run = TaskRun { gateway, key: task.key.clone(), created: task.created, lease };
     // A task that was being cancelled when its worker was lost is still being cancelled.
     let started = insist(|| {
         run.change(|task, update| {
@@ -71,7 +71,10 @@ pub(super) async fn run(
     let Ending { end, is_over } = match end {
         Ok(ending) => ending,
         Err(fault) if task.retry_safe && task.attempts < task.max_attempts => {
-            return put_back(&run, &task, fault.wait).await;
+            if !put_back(&run, &task, fault.wait).await {
+                spawn_stop(&run.gateway, agent, id);
+            }
+            return;
         }
         Err(fault) => {
             Ending { end: TaskEnd::failed(failure::UNREACHABLE, fault.message, true), is_over: false }
@@ -124,18 +127,19 @@ async fn stop(agent: &RestPeer, id: &str) {
     }
 }
 
-/// Returns a task whose agent is not reached to its place, for `wait` at least.
-async fn put_back(run: &TaskRun, task: &StoredTask, wait: Duration) {
+/// Returns a task whose agent is not reached to its place, for `wait` at least. It is false if the task is gone: the agent
+/// may have it.
+async fn put_back(run: &TaskRun, task: &StoredTask, wait: Duration) -> bool {
     let delay = return_pause(task.attempts).max(wait);
     let change = StoreChange::ReturnTask { lease: run.lease, delay };
     let returned = insist(|| {
         let batch = StoreBatch::new(run.gateway.time()).with(change.clone());
         run.gateway.in_store(move |store| store.apply(batch))
     });
-    if let Err(refusal) = returned.await {
-        // The end of its lease returns it.
-        tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not returned");
-    }
+    let Err(refusal) = returned.await else { return true };
+    // The end of its lease returns it.
+    tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not returned");
+    !matches!(run.gateway.in_store(found_again(task)).await, Ok(false))
 }
 
 /// Gives the agent the task, and follows it to its end. An error is one that a later attempt can avoid.

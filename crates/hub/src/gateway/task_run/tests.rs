@@ -43,14 +43,14 @@ async fn started_as(
     let claim = Claim::new(gateway.time(), LEASE, "hub");
     let mut claimed = gateway.store.claim_tasks("writer", &claim).expect("a claim");
     let Leased { entry, lease } = claimed.entries.remove(0);
-    let run = TaskRun { gateway: gateway.clone(), key, lease };
+    let run = TaskRun { gateway: gateway.clone(), key, created: entry.created, lease };
     run.change(|_, update| Some(update.state(TaskState::Working))).await.expect("a start");
     (entry, lease)
 }
 
 async fn finish(gateway: &Arc<GatewayShared>, owner: &str, id: &str, end: TaskEnd) -> StoredTask {
     let (task, lease) = started(gateway, owner, id).await;
-    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), lease };
+    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), created: task.created, lease };
     run.finish(&task, end).await;
     gateway.store.task(&task.key).expect("the store").expect("the task")
 }
@@ -132,7 +132,7 @@ async fn the_last_chunk_waits_for_a_place_in_the_outbox() {
     let (gateway, _folder) = gateway("", |settings| settings.outbox_entries = 1);
     let stream = |new: &mut NewTask| new.stream_endpoint = Some("https://example.com/chunks".to_owned());
     let (task, lease) = started_as(&gateway, "alice", "t1", stream).await;
-    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), lease };
+    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), created: task.created, lease };
     let mut chunks = ChunkPosts::of(&task);
     chunks.add("one");
     run.write_output(&mut chunks, None).await;
@@ -179,7 +179,7 @@ fn output_that_waits_is_bounded_and_the_rest_is_marked() {
 async fn a_question_ends_after_the_seconds_of_its_setting() {
     let (gateway, _folder) = gateway("command = [\"false\"]\n[limits]\nquestion_seconds = 30", |_| {});
     let (task, lease) = started(&gateway, "alice", "t1").await;
-    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), lease };
+    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), created: task.created, lease };
     let request = RequestPermissionRequest::new("s", ToolCallUpdate::new("call"), Vec::new());
     let (answer, answered) = oneshot::channel();
     let mut open = OpenQuestions::default();
