@@ -187,3 +187,54 @@ fn open_tasks(store: &dyn Store, owner: String) -> duologue_store::Result<Vec<St
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use duologue_http::ServerOptions;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::gateway::Gateway;
+    use crate::gateway::task_run::tests::gateway;
+
+    #[test]
+    fn an_erasure_has_its_principal_alone() {
+        let turns = ErasureTurns::default();
+        let refusal = |turn: Result<ErasureTurn, Refusal>| turn.expect_err("a refusal");
+        let erasure = turns.erase("alice").expect("a turn");
+        let again = refusal(turns.erase("alice"));
+        assert!(again.code == RefusalCode::Conflict && again.message.contains("already"), "{again}");
+        assert!(refusal(turns.attach("alice", "one")).code.is_retryable());
+        assert!(turns.erase("bob").is_ok());
+        drop(erasure);
+        let agents = ["one", "two", "one"].map(|agent| turns.attach("alice", agent).expect("a turn"));
+        for agent in agents {
+            let attached = refusal(turns.erase("alice"));
+            assert!(attached.message.contains("is attached"), "{attached}");
+            drop(agent);
+        }
+        assert!(turns.erase("alice").is_ok());
+        assert!(turns.0.lock_unpoisoned().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_stop_leaves_an_erasure_to_the_next_start() {
+        let (shared, _folder) = gateway("", |_| {});
+        let erase = StoreChange::ErasePrincipal { principal: "alice".to_owned() };
+        shared.store.apply(StoreBatch::new(shared.time()).with(erase)).expect("an erasure");
+        let open = |shared: &GatewayShared| shared.store.erasures().expect("the store");
+        let find = || LeftErasures::find(&shared.erasures, &*shared.store, 0).expect("the store");
+        *shared.left_erasures.lock_unpoisoned() = Some(find());
+        assert!(shared.erasures.erase("alice").is_err(), "it goes on from the start on");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let mut options = ServerOptions::default();
+        options.token = Some("token".into());
+        Gateway { shared: shared.clone() }.serve_http(listener, options, ready(())).await.expect("a stop");
+        assert_eq!(open(&shared), ["alice"]);
+        shared.closing.send_replace(false);
+        go_on(shared.clone(), find()).await;
+        assert!(open(&shared).is_empty() && shared.erasures.erase("alice").is_ok());
+    }
+}

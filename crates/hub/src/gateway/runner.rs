@@ -320,7 +320,7 @@ fn last_chunk(store: &dyn Store, task: &StoredTask) -> duologue_store::Result<Op
     }
     let body = JsonText::of(&body)?;
     let mut post = NewDelivery::new(OutboxKind::Chunk, &task.key.owner, stream, position, url, body);
-    post.trace.clone_from(&task.trace);
+    (post.task, post.trace) = (Some(task.seq), task.trace.clone());
     Ok(Some(StoreChange::PushDelivery(post)))
 }
 

@@ -153,6 +153,7 @@ struct ChunkPosts {
     stream: String,
     owner: String,
     trace: Option<String>,
+    task: Option<u64>,
     position: u64,
     waiting: String,
     /// The bytes of the output behind `waiting` that are left out.
@@ -164,6 +165,7 @@ impl ChunkPosts {
         ChunkPosts {
             url: task.stream_endpoint.clone(),
             stream: stream_key("chunk", task),
+            task: Some(task.seq),
             owner: task.key.owner.clone(),
             trace: task.trace.clone(),
             ..ChunkPosts::default()
@@ -200,7 +202,7 @@ impl ChunkPosts {
             let Ok(body) = JsonText::of(&body) else { break };
             let (owner, stream) = (&self.owner, &self.stream);
             let mut post = NewDelivery::new(OutboxKind::Chunk, owner, stream, position, url, body);
-            post.trace.clone_from(&self.trace);
+            (post.task, post.trace) = (self.task, self.trace.clone());
             posts.push(StoreChange::PushDelivery(post));
             rest = later;
         }

@@ -227,6 +227,9 @@ async fn a_program_attaches_and_works() {
     // Its key belongs to the agent.
     let mut program = Program::start(&world, REMOTE, None, data.path(), 0);
     assert!(matches!(program.event().await, AttachmentEvent::Attached(agent) if agent == "remote"));
+    // It counts from its entry on, before it is online.
+    let erased = world.delete(ADMIN, "/principals/remote-owner/data").await.refused(409, "conflict");
+    assert!(erased.contains("\"remote\" of the principal is attached"), "{erased}");
     let card = until_status(&world, "remote", "online").await;
     assert_eq!(card["capabilities"], json!(["plan"]));
     let text = in_time(prompt(&world, ALICE, "remote")).await.unwrap();

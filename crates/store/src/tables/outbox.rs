@@ -48,6 +48,8 @@ pub struct NewDelivery {
     pub principal: String,
     /// The trace context of the request, for a header. It is not compared with that of an earlier post.
     pub trace: Option<String>,
+    /// The number of the task whose output it has. A purge leaves it while that task is open, or its last posts are due.
+    pub task: Option<u64>,
 }
 
 impl NewDelivery {
@@ -69,6 +71,7 @@ impl NewDelivery {
             kind,
             principal: principal.into(),
             trace: None,
+            task: None,
         }
     }
 }

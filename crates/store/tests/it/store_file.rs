@@ -92,7 +92,7 @@ fn version_1_is_migrated() {
     drop(store);
     let version = "SELECT version FROM schema_version";
     let database = Connection::open(&path).expect("a database");
-    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 8);
+    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 9);
     drop(database);
     open(&path).expect("again");
 }
@@ -117,10 +117,10 @@ fn a_newer_version_is_refused() {
     let (_folder, path) = place();
     filled(&path);
     let database = Connection::open(&path).expect("a database");
-    database.execute("UPDATE schema_version SET version = 9", []).expect("changed");
+    database.execute("UPDATE schema_version SET version = 10", []).expect("changed");
     drop(database);
     match open(&path) {
-        Err(error @ Error::NewerVersion { found: 9, known: 8, .. }) => {
+        Err(error @ Error::NewerVersion { found: 10, known: 9, .. }) => {
             assert!(error.to_string().ends_with("use a later program"), "{error}");
         }
         other => panic!("{other:?}"),

@@ -1,9 +1,16 @@
 //! The ends of tasks, and the gateway in which other tests of this crate write to the store.
 
+use std::sync::Mutex;
+
+use duologue_rpc::Lock as _;
 use duologue_schema::ToolCallUpdate;
 use duologue_store::{Claim, NewTask, OutboxQuery, OutboxState, SqliteStore};
 use tempfile::TempDir;
 use tokio::time::advance;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::set_default;
+use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 use crate::clock::HubClock;
@@ -127,10 +134,83 @@ fn deliver_first(gateway: &GatewayShared) {
     gateway.store.apply(batch).expect("a delivery");
 }
 
+/// Lets the output of a task be posted.
+fn stream(new: &mut NewTask) {
+    new.stream_endpoint = Some("https://example.com/chunks".to_owned());
+}
+
+#[tokio::test]
+async fn the_last_chunk_follows_posts_that_are_older_than_the_retention() {
+    let (gateway, _folder) = gateway("", |_| {});
+    let (task, lease) = started_as(&gateway, "alice", "t1", stream).await;
+    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), created: task.created, lease };
+    let mut chunks = ChunkPosts::of(&task);
+    chunks.add("one");
+    run.write_output(&mut chunks, None).await;
+    deliver_first(&gateway);
+    let purge = StoreChange::Purge { ended_before: u64::MAX >> 1 };
+    gateway.store.apply(StoreBatch::new(gateway.time()).with(purge)).expect("a purge");
+    extend_lease(&gateway, lease, Duration::ZERO).await;
+    gateway.store.sweep(gateway.time()).expect("a sweep");
+    queue_ends(&*gateway.store, gateway.time(), 0).expect("the last posts");
+    let last = json!({"chunk": "", "position": 1, "complete": true, "truncated": true});
+    assert_eq!(waiting_posts(&gateway), [last]);
+}
+
+/// The numbers of bytes that events say are left out.
+#[derive(Clone, Default)]
+struct LeftOut(Arc<Mutex<Vec<u64>>>);
+
+impl Visit for LeftOut {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "left_out" {
+            self.0.lock_unpoisoned().push(value);
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn std::fmt::Debug) {}
+}
+
+impl Subscriber for LeftOut {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn an_end_says_how_much_output_is_left_out() {
+    let left_out = LeftOut::default();
+    let _guard = set_default(left_out.clone());
+    let (gateway, _folder) = gateway("", |_| {});
+    let (task, lease) = started_as(&gateway, "alice", "t1", stream).await;
+    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), created: task.created, lease };
+    let mut chunks = ChunkPosts::of(&task);
+    for part in ["a".repeat(WAITING_BYTES).as_str(), "lost"] {
+        chunks.add(part);
+    }
+    run.finish(&task, TaskEnd { chunks, ..completed(1) }).await;
+    assert_eq!(*left_out.0.lock_unpoisoned(), [4]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_last_chunk_waits_for_a_place_in_the_outbox() {
     let (gateway, _folder) = gateway("", |settings| settings.outbox_entries = 1);
-    let stream = |new: &mut NewTask| new.stream_endpoint = Some("https://example.com/chunks".to_owned());
     let (task, lease) = started_as(&gateway, "alice", "t1", stream).await;
     let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), created: task.created, lease };
     let mut chunks = ChunkPosts::of(&task);

@@ -431,14 +431,25 @@ async fn work_that_ends_without_its_agent_is_cancelled_there() {
     near.stop().await;
 }
 
-/// Claims the only task of the agent, as a worker that is lost at once or returns it for an hour.
-async fn lose_worker(world: &RestWorld, is_returned: bool) {
+/// What the worker of a task does with it.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    /// It is lost at once.
+    Lost,
+    /// It returns the task for an hour.
+    Returned,
+    /// It is gone, and its lease goes on.
+    Held,
+}
+
+/// Claims the only task of the agent.
+async fn lose_worker(world: &RestWorld, fate: Fate) {
     let (store, time) = (world.gateway.store().clone(), world.gateway.store_time());
-    let lasts = if is_returned { Duration::from_secs(60) } else { Duration::ZERO };
+    let lasts = if fate == Fate::Lost { Duration::ZERO } else { Duration::from_secs(60) };
     let claim = Claim::new(time, lasts, "test");
     let claimed = tokio::task::spawn_blocking(move || store.claim_tasks("writer", &claim)).await.unwrap();
     let lease = claimed.unwrap().entries[0].lease;
-    if is_returned {
+    if fate == Fate::Returned {
         world.apply(StoreChange::ReturnTask { lease, delay: Duration::from_secs(3600) }).await;
     }
 }
@@ -457,13 +468,13 @@ async fn a_task_that_ends_without_a_worker_is_cancelled_at_its_agent() {
         let calls = server.received();
         calls.iter().filter(|call| call.path.contains(&part) && call.path.ends_with("/cancel")).count()
     };
-    for (id, is_returned) in [("lost", false), ("erased", true)] {
+    for (id, fate) in [("lost", Fate::Lost), ("erased", Fate::Returned), ("held", Fate::Held)] {
         let mut task =
             NewTask::new(StoredTaskKey::new("alice", "writer", id), "a", "write", JsonText::default());
-        (task.retry_safe, task.max_attempts) = (true, if is_returned { 2 } else { 1 });
+        (task.retry_safe, task.max_attempts) = (true, if fate == Fate::Lost { 1 } else { 2 });
         near.apply(StoreChange::CreateTask(task)).await;
-        lose_worker(&near, is_returned).await;
-        if is_returned {
+        lose_worker(&near, fate).await;
+        if fate != Fate::Lost {
             create(&near, "waiting", "p").await;
             near.delete(ALICE, "/principals/alice/data").await.expect(200);
         }
@@ -502,6 +513,8 @@ async fn an_erased_message_leaves_its_place_at_its_agent() {
     until(async || Some(()).filter(|()| asked("m1") > 0)).await;
     send(BOB, "bob", "m2").await;
     near.delete(ALICE, "/principals/alice/data").await.expect(200);
+    // A message with the same id is another one.
+    send(ALICE, "alice", "m1").await;
     until(async || Some(()).filter(|()| asked("m2") > 1)).await;
     let of_erased = asked("m1");
     let of_other = asked("m2");

@@ -3,6 +3,7 @@
 use duologue_store::{
     JsonText, MessageSender, NewInboxMessage, RegisteredAgent, RegistrySource, StoreChange, StoreSettings,
 };
+use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::remote_agents::until;
@@ -166,6 +167,51 @@ async fn the_pages_of_a_principal_have_bounded_bytes() {
     drop(unread);
     assert!(waiting.end().await.starts_with("HTTP/1.1 200"));
     world.get(ALICE, &format!("{messages}/m0")).await.expect(200);
+    world.stop().await;
+}
+
+/// A response that nobody reads takes the room, and the requests that wait for it end.
+#[tokio::test]
+async fn a_request_waits_for_room_for_a_limited_time() {
+    let limits = "[limits]\nprincipal_response_bytes = 1\nsync_seconds = 1\nbody_bytes = 2000000";
+    let world = RestWorld::with_remote(limits).await;
+    send_long(&world, 4).await;
+    let messages = "/agents/remote/messages";
+    let mut unread = world.open_narrow(&Call::new("GET", messages).key(REMOTE)).await;
+    unread.until("HTTP/1.1 200").await;
+    let calls = [
+        ("GET", messages.to_owned()),
+        ("GET", format!("{messages}/m0?sender=alice")),
+        ("GET", "/principals/remote-owner/data".to_owned()),
+        ("POST", format!("{messages}/claim")),
+        ("POST", format!("{messages}/claim?wait=1&max=2")),
+    ];
+    let calls = calls.map(|(method, path)| Call::new(method, &path).key(REMOTE));
+    for answer in join_all(calls.iter().map(|call| world.send(call))).await {
+        let why = answer.refused(429, "overloaded");
+        assert!(why.contains("limits.principal_response_bytes"), "{why}");
+    }
+    drop(unread);
+    let claimed = world.post_empty(REMOTE, &format!("{messages}/claim?wait=1")).await.expect(200);
+    assert_eq!(claimed["messages"][0]["messageId"], "m0", "a refused claim takes nothing");
+    world.stop().await;
+}
+
+/// An export that nobody reads leaves room for other responses of its principal.
+#[tokio::test]
+async fn an_export_has_the_room_of_its_parts() {
+    let world =
+        RestWorld::with_remote("[limits]\nprincipal_response_bytes = 10000000\nsync_seconds = 1").await;
+    for number in 0..100 {
+        let sender = MessageSender::new("alice", "alice");
+        let message = NewInboxMessage::new("remote", format!("m{number}"), sender, long_text(300_000));
+        world.apply(StoreChange::Enqueue(message)).await;
+    }
+    let mut unread = world.open_narrow(&Call::new("GET", "/principals/alice/data").key(ALICE)).await;
+    unread.until("\"message\"").await;
+    world.get(ALICE, "/agents").await.expect(200);
+    let whole = unread.end().await;
+    assert_eq!(whole.matches("{\"message\":").count(), 100);
     world.stop().await;
 }
 

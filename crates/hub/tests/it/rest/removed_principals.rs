@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::receiver::{Received, Receiver, accept};
 use crate::remote_agents::{ended_task, until, until_status};
 use crate::rest::endpoints::behind;
-use crate::rest::world::{ADMIN, ALICE, BOB, RestWorld};
+use crate::rest::world::{ADMIN, ALICE, BOB, REMOTE, RestWorld};
 
 const TASKS: &str = "/agents/writer/tasks";
 const MESSAGES: &str = "/agents/writer/messages";
@@ -89,5 +89,18 @@ async fn the_work_of_a_principal_that_was_removed_ends() {
     assert_eq!(found["error"], ended["error"]);
     world.post_empty(ALICE, "/agents/writer/dead-letters/m1/resend").await.expect(204);
     assert!(receiver.received().is_empty());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_work_of_a_principal_whose_key_has_expired_goes_on() {
+    let world = RestWorld::with_remote("").await;
+    let message = json!({"messageId": "m1", "message": {"type": "query", "content": "c"}});
+    world.post(ALICE, "/agents/remote/messages", &message).await.expect(202);
+    let expired = format!("{NAME}\nkey_expires = \"2020-01-01T00:00:00Z\"");
+    let world = world.restart_with(|config| config.replace(NAME, &expired)).await;
+    world.get(ALICE, "/agents").await.refused(401, "unauthenticated");
+    let claimed = world.post_empty(REMOTE, "/agents/remote/messages/claim").await.expect(200);
+    assert_eq!(claimed["messages"][0]["messageId"], "m1", "{claimed}");
     world.stop().await;
 }

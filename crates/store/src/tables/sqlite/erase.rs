@@ -95,6 +95,14 @@ macro_rules! old_tasks {
     };
 }
 
+/// The posts that a purge removes. The end of an open stream is the position of its last post.
+macro_rules! old_posts {
+    () => {
+        "FROM outbox WHERE state <> 'pending' AND NOT EXISTS \
+         (SELECT 1 FROM tasks WHERE seq = outbox.task AND (ended = 0 OR callback_queued = 0))"
+    };
+}
+
 /// The statements of a purge. ?1 is the time, ?2 the most rows.
 const PURGE: [&str; 4] = [
     concat!(
@@ -105,8 +113,11 @@ const PURGE: [&str; 4] = [
     concat!("DELETE FROM tasks WHERE seq IN (SELECT seq ", old_tasks!(), ")"),
     "DELETE FROM messages WHERE seq IN \
      (SELECT seq FROM messages WHERE state = 2 AND updated < ?1 ORDER BY updated LIMIT ?2)",
-    "DELETE FROM outbox WHERE id IN \
-     (SELECT id FROM outbox WHERE state <> 'pending' AND updated < ?1 ORDER BY updated LIMIT ?2)",
+    concat!(
+        "DELETE FROM outbox WHERE id IN (SELECT id ",
+        old_posts!(),
+        " AND updated < ?1 ORDER BY updated LIMIT ?2)"
+    ),
 ];
 
 pub(super) fn purge(change: &mut OpenChange<'_>, ended_before: u64) -> ChangeStep<ChangeOutcome> {
@@ -135,7 +146,7 @@ const ENDED: [&str; 3] = [
     "SELECT min(completed) FROM tasks \
      WHERE ended = 1 AND dead = 0 AND (callback_queued = 1 OR (callback IS NULL AND stream_endpoint IS NULL))",
     "SELECT min(updated) FROM messages WHERE state = 2",
-    "SELECT min(updated) FROM outbox WHERE state <> 'pending'",
+    concat!("SELECT min(updated) ", old_posts!()),
 ];
 /// The oldest sign of life.
 const SEEN: &str =

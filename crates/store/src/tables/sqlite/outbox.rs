@@ -87,7 +87,7 @@ pub(super) fn push(change: &mut OpenChange<'_>, new: &NewDelivery) -> ChangeStep
     let text = "SELECT EXISTS (SELECT 1 FROM outbox WHERE stream = ?1 AND state = 'pending')";
     let is_blocked = end.is_some() && one(change, text, [&new.stream])?.unwrap_or(false);
     let text = "INSERT INTO outbox (stream, position, url, kind, principal, attempts, state, ready, created, updated, \
-                body, trace) VALUES (?1, ?2, ?3, ?4, ?5, 0, 'pending', ?6, ?7, ?7, ?8, ?9)";
+                body, trace, task) VALUES (?1, ?2, ?3, ?4, ?5, 0, 'pending', ?6, ?7, ?7, ?8, ?9, ?10)";
     change.prepare(text)?.execute(params![
         new.stream,
         int(new.position),
@@ -98,6 +98,7 @@ pub(super) fn push(change: &mut OpenChange<'_>, new: &NewDelivery) -> ChangeStep
         change.wall(),
         new.body.as_str(),
         new.trace,
+        new.task.map(int),
     ])?;
     let limit = (change.settings.outbox_entries, "StoreSettings::outbox_entries");
     change.added_to(CountedList::Outbox, &new.principal, limit, "the outbox of")?;

@@ -24,6 +24,7 @@ on_each_store!(
     the_tasks_of_others_at_erased_agents_fail,
     a_page_of_an_export_ends_before_a_mib,
     what_has_ended_is_purged,
+    the_posts_of_an_open_task_are_kept,
     statistics_count_what_is_there,
 );
 
@@ -316,6 +317,30 @@ fn a_page_of_an_export_ends_before_a_mib(store: &dyn Store) {
     enqueue(store, all);
     let pages: Vec<_> = export(store, OWNER).iter().map(Vec::len).filter(|count| *count > 0).collect();
     assert_eq!(pages, [2, 2, 1, 2, 2, 1, 2, 2, 1], "agents, keys and messages");
+}
+
+fn the_posts_of_an_open_task_are_kept(store: &dyn Store) {
+    let open = tasks::started(store, "t1");
+    for (stream, of) in [("chunk", Some(open.entry.seq)), ("other", Some(99)), ("none", None)] {
+        let mut post = super::outbox::post(stream, 0);
+        post.task = of;
+        change(store, StoreChange::PushDelivery(post));
+    }
+    for leased in store.claim_deliveries(&claim_at(1, 9)).expect("claimed").entries {
+        change(store, StoreChange::Delivered { lease: leased.lease });
+    }
+    let ends = |count| {
+        let purge = StoreChange::Purge { ended_before: u64::MAX >> 1 };
+        assert_eq!(change(store, purge), ChangeOutcome::Count(count));
+        assert_eq!(store.next_sweep().expect("read").ended, None);
+        ["chunk", "other", "none"].map(|stream| store.stream_end(stream).expect("read"))
+    };
+    assert_eq!(ends(2), [Some(0), None, None]);
+    let StoreChange::UpdateTask(mut end) = tasks::set(&open, TaskState::Completed) else { unreachable!() };
+    end.callback_queued = true;
+    change(store, StoreChange::UpdateTask(end));
+    // The task and its post.
+    assert_eq!(ends(2), [None, None, None]);
 }
 
 fn what_has_ended_is_purged(store: &dyn Store) {
