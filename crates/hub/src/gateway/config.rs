@@ -290,7 +290,7 @@ pub struct GatewayLimits {
     pub body_bytes: usize,
     /// The seconds in which a body has to arrive. 30 by default.
     pub body_seconds: u64,
-    /// The seconds that a `sync` message waits at most. 30 by default.
+    /// The seconds that a `sync` message, a claim or a request without room for its response waits at most. 30 by default.
     pub sync_seconds: u64,
     /// The seconds after which a task without a timeout of its own ends. 86,400 by default.
     pub task_seconds: u64,
@@ -306,8 +306,8 @@ pub struct GatewayLimits {
     /// The open connections of a principal, with its WebSockets and streams. 320 by default, a quarter of those that the
     /// server accepts.
     pub principal_connections: usize,
-    /// The bytes of the pages and records of a principal that are read and sent at once. Further reads wait. A page takes 4 MiB
-    /// until it was read, and an export 16 MiB. 67,108,864 by default, 64 MiB.
+    /// The bytes of the pages and records of a principal that are read and sent at once. Further reads wait,
+    /// for `sync_seconds` at most. A page, or a part of an export, takes 4 MiB until it was read. 67,108,864 by default, 64 MiB.
     pub principal_response_bytes: usize,
     /// The sessions of a principal at one agent whose process or client is there. A session has one process at most. 256 by
     /// default.

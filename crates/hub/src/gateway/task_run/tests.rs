@@ -134,6 +134,21 @@ fn deliver_first(gateway: &GatewayShared) {
     gateway.store.apply(batch).expect("a delivery");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_task_with_the_id_of_an_erased_one_is_another_task() {
+    let (gateway, _folder) = gateway("", |_| {});
+    let (task, lease) = started(&gateway, "alice", "t1").await;
+    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), created: task.created, lease };
+    assert!(found_again(&task)(&*gateway.store).expect("the store"));
+    let erase = StoreChange::ErasePrincipal { principal: "alice".to_owned() };
+    gateway.store.apply(StoreBatch::new(gateway.time()).with(erase)).expect("an erasure");
+    advance(Duration::from_millis(1)).await;
+    let (other, _) = started(&gateway, "alice", "t1").await;
+    assert_eq!(other.seq, task.seq, "the number of the last row is used again");
+    assert!(!found_again(&task)(&*gateway.store).expect("the store"));
+    assert!(matches!(run.look(&mut OpenQuestions::default()).await, Ok(Looked::Ended)));
+}
+
 /// Lets the output of a task be posted.
 fn stream(new: &mut NewTask) {
     new.stream_endpoint = Some("https://example.com/chunks".to_owned());

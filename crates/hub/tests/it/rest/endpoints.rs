@@ -341,7 +341,7 @@ async fn a_cancel_between_two_attempts_reaches_the_agent() {
     .await;
     let near = RestWorld::start(&behind(server.address, "")).await;
     create(&near, "t1", "p").await;
-    lose_worker(&near, true).await;
+    lose_worker(&near, Fate::Returned).await;
     near.post_empty(ALICE, &format!("{TASKS}/t1/cancel")).await.expect(202);
     is_up.store(true, Ordering::SeqCst);
     let near = near.restart().await;

@@ -197,6 +197,26 @@ async fn a_request_waits_for_room_for_a_limited_time() {
     world.stop().await;
 }
 
+/// It has an answer although nobody reads the response before.
+#[tokio::test]
+async fn a_request_that_waits_for_room_ends_with_the_server() {
+    let limits = "[limits]\nprincipal_response_bytes = 1\nprincipal_requests = 3\nbody_bytes = 2000000";
+    let world = RestWorld::with_remote(limits).await;
+    send_long(&world, 4).await;
+    let messages = "/agents/remote/messages";
+    let mut unread = world.open_narrow(&Call::new("GET", messages).key(REMOTE)).await;
+    unread.until("HTTP/1.1 200").await;
+    let page = world.open(&Call::new("GET", messages).key(REMOTE)).await;
+    let claim = world.open(&Call::new("POST", &format!("{messages}/claim?wait=30")).key(REMOTE)).await;
+    // Both have begun.
+    until(async || (world.get(REMOTE, messages).await.status == 429).then_some(())).await;
+    world.stop().await;
+    for waiting in [page, claim] {
+        let answer = waiting.end().await;
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("unreachable"), "{answer}");
+    }
+}
+
 /// An export that nobody reads leaves room for other responses of its principal.
 #[tokio::test]
 async fn an_export_has_the_room_of_its_parts() {

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
 use serde_json::{Value, json};
 
-use crate::remote_agents::until;
+use crate::receiver::Receiver;
+use crate::remote_agents::{until, until_status};
+use crate::rest::endpoints::behind;
 use crate::rest::hosted::writer;
 use crate::rest::world::{ADMIN, ALICE, BOB, Call, RestWorld};
 
@@ -160,5 +164,32 @@ async fn an_erasure_goes_on_without_its_client() {
     std::io::Write::write_all(&mut go, b"\n").unwrap();
     until(async || Some(()).filter(|()| world.gateway.store().erasures().unwrap().is_empty())).await;
     assert_eq!(world.get(ALICE, "/sessions").await.expect(200)["pagination"]["total"], 0);
+    world.stop().await;
+}
+
+/// The agent answers the attempt of a task after the task was erased.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_task_that_is_given_back_during_its_erasure_is_cancelled() {
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Mutex::new(gate);
+    let server = Receiver::start(move |_, call| {
+        if call.path.ends_with("/tasks") {
+            gate.lock().unwrap().recv().unwrap();
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        "{}".into_response()
+    })
+    .await;
+    let count = |end: &str| server.received().iter().filter(|call| call.path.ends_with(end)).count();
+    let world = RestWorld::start(&behind(server.address, "")).await;
+    until_status(&world, "writer", "online").await;
+    let task = json!({"taskId": "t1", "task": {"type": "a"}, "metadata": {"retry": "safe"}});
+    world.post(ALICE, "/agents/writer/tasks", task).await.expect(202);
+    until(async || (count("/tasks") == 1).then_some(())).await;
+    world.delete(ALICE, "/principals/alice/data").await.expect(200);
+    until(async || (count("/cancel") == 1).then_some(())).await;
+    go.send(()).unwrap();
+    // The agent could not know of the first one.
+    until(async || (count("/cancel") == 2).then_some(())).await;
     world.stop().await;
 }
