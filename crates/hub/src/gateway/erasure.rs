@@ -10,7 +10,7 @@ use crate::gateway::rest::session_log::log_refusal;
 use crate::gateway::task_run::stop_lost;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
 
-/// What excludes each other: the erasure of a principal, and the connections of its attached agents.
+/// The erasures that run, and the connections of attached agents. A principal has one or the other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ErasureTurns(Arc<Mutex<HashMap<String, TurnHolder>>>);
 

@@ -431,7 +431,7 @@ async fn work_that_ends_without_its_agent_is_cancelled_there() {
     near.stop().await;
 }
 
-/// What the worker of a task does with it.
+/// The fate of a task at its worker.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     /// It is lost at once.

@@ -207,7 +207,7 @@ async fn a_request_that_waits_for_room_ends_with_the_server() {
         send_long(&world, 4).await;
         let mut unread = world.open_narrow(&Call::new("GET", messages).key(REMOTE)).await;
         unread.until("HTTP/1.1 200").await;
-        // One place is left: after a refusal the other one waits.
+        // One place is left: after a refusal, a request waits.
         let call = Call::new(method, &path).key(REMOTE);
         let (mut first, mut second) = (world.open(&call).await, world.open(&call).await);
         let refused = "HTTP/1.1 429";
