@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use duologue_rpc::Lock as _;
-use duologue_store::{ChangeOutcome, Store, StoreBatch, StoreChange, StoredTask, TaskQuery};
+use duologue_store::{ChangeOutcome, Store, StoreBatch, StoreChange, StoreTime, StoredTask, TaskQuery};
 
 use crate::gateway::rest::session_log::log_refusal;
 use crate::gateway::task_run::stop_lost;
@@ -100,9 +100,16 @@ pub(crate) struct LeftErasures {
 }
 
 impl LeftErasures {
-    /// Takes the turns of these erasures. It blocks.
-    pub(crate) fn find(turns: &ErasureTurns, store: &dyn Store, began: u64) -> duologue_store::Result<Self> {
-        let open = store.erasures()?;
+    /// Takes the turns of these erasures, and removes the rest of their records. It blocks.
+    pub(crate) fn find(
+        turns: &ErasureTurns,
+        store: &dyn Store,
+        time: StoreTime,
+    ) -> duologue_store::Result<Self> {
+        let (open, began) = (store.erasures()?, time.wall);
+        for principal in &open {
+            while erase_part(store, principal, time)? > 0 {}
+        }
         let turns = open.iter().filter_map(|principal| turns.erase(principal).ok()).collect();
         Ok(LeftErasures { turns, began })
     }
@@ -112,16 +119,18 @@ impl LeftErasures {
 /// the removal of the records on.
 pub(crate) async fn erase(gateway: &GatewayShared, turn: ErasureTurn) -> Result<u64, Refusal> {
     let principal = turn.principal();
-    let batch = StoreBatch::new(gateway.time());
-    let batch = batch.with(StoreChange::ErasePrincipal { principal: principal.to_owned() });
-    let owner = principal.to_owned();
-    let erased = move |store: &dyn Store| Ok((open_tasks(store, owner)?, store.apply(batch)?));
-    let (lost, outcome) = gateway.in_store(erased).await?;
-    stop_lost(gateway, lost);
-    let records = match outcome.of(0) {
-        Some(ChangeOutcome::Count(count)) => *count,
-        _ => 0,
-    };
+    let mut records = 0;
+    loop {
+        let (owner, time) = (principal.to_owned(), gateway.time());
+        let erased =
+            move |store: &dyn Store| Ok((open_tasks(store, &owner)?, erase_part(store, &owner, time)?));
+        let (lost, count) = gateway.in_store(erased).await?;
+        stop_lost(gateway, lost);
+        if count == 0 {
+            break;
+        }
+        records += count;
+    }
     // After the records: work whose session is being opened has none of them any more, and removes its session itself.
     Ok(records + erase_sessions(gateway, principal, u64::MAX).await?)
 }
@@ -172,10 +181,21 @@ async fn erase_sessions(gateway: &GatewayShared, principal: &str, before: u64) -
     Ok(removed)
 }
 
-/// Returns the open tasks of an owner. A worker that ends its task at the agent too can have lost its lease, or give it back now.
-fn open_tasks(store: &dyn Store, owner: String) -> duologue_store::Result<Vec<StoredTask>> {
+/// Removes a part of the records of a principal, and returns their number, which is zero if nothing is left.
+fn erase_part(store: &dyn Store, principal: &str, time: StoreTime) -> duologue_store::Result<u64> {
+    let erase = StoreChange::ErasePrincipal { principal: principal.to_owned() };
+    match store.apply(StoreBatch::new(time).with(erase))?.of(0) {
+        Some(ChangeOutcome::Count(count)) => Ok(*count),
+        _ => Ok(0),
+    }
+}
+
+/// Returns the open tasks of an owner that an agent can have. A worker that ends its task at the agent too can have lost its
+/// lease, or give it back now.
+fn open_tasks(store: &dyn Store, owner: &str) -> duologue_store::Result<Vec<StoredTask>> {
     let mut query = TaskQuery::default();
-    (query.owner, query.ended, query.limit) = (Some(owner), Some(false), u64::MAX);
+    (query.owner, query.ended, query.attempted, query.limit) =
+        (Some(owner.to_owned()), Some(false), true, u64::MAX);
     let mut open = Vec::new();
     loop {
         let page = store.tasks(&query)?;
@@ -225,7 +245,8 @@ mod tests {
         let erase = StoreChange::ErasePrincipal { principal: "alice".to_owned() };
         shared.store.apply(StoreBatch::new(shared.time()).with(erase)).expect("an erasure");
         let open = |shared: &GatewayShared| shared.store.erasures().expect("the store");
-        let find = || LeftErasures::find(&shared.erasures, &*shared.store, 0).expect("the store");
+        let find =
+            || LeftErasures::find(&shared.erasures, &*shared.store, StoreTime::default()).expect("the store");
         *shared.left_erasures.lock_unpoisoned() = Some(find());
         assert!(shared.erasures.erase("alice").is_err(), "it goes on from the start on");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

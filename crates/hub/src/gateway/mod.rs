@@ -219,7 +219,7 @@ impl Gateway {
         }
         let (arrivals, new_arrivals) = mpsc::unbounded_channel();
         let erasures = ErasureTurns::default();
-        let left = LeftErasures::find(&erasures, &*store, clock.now().wall)?;
+        let left = LeftErasures::find(&erasures, &*store, clock.now())?;
         let shared = GatewayShared {
             keys: PrincipalKeys::new(&config.principals),
             #[cfg(feature = "tokens")]

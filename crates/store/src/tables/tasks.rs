@@ -277,6 +277,8 @@ pub struct TaskQuery {
     pub ended: Option<bool>,
     /// True lists dead letters alone.
     pub dead: Option<bool>,
+    /// True lists the tasks that a worker has claimed at least once.
+    pub attempted: bool,
     /// A session.
     pub session: Option<String>,
     /// True lists the tasks that have ended and whose last posts to `callback` and `stream_endpoint` are not in the outbox. A

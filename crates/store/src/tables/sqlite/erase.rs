@@ -1,7 +1,7 @@
 //! The end of records: erasure and export of the data of a principal, and retention.
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, ToSql, params, params_from_iter};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
@@ -26,13 +26,96 @@ macro_rules! own_messages {
     };
 }
 
-/// The records of a principal: the table, and the condition with ?1. Agents are last, since others depend on them.
-const DATA: [(&str, &str); 7] = [
-    ("questions", "owner = ?1"),
-    ("tasks", "owner = ?1"),
-    ("messages", own_messages!()),
-    ("outbox", "principal = ?1"),
-    ("seen", "principal = ?1"),
+/// The bytes of text behind which a change removes no more. Changes of others come before the next part.
+const PART_BYTES: i64 = 16 << 20;
+
+/// Records that are removed in parts, because they can have much text.
+struct Removal {
+    table: &'static str,
+    /// The columns of its primary key.
+    key: &'static [&'static str],
+    /// The columns of its texts.
+    texts: &'static [&'static str],
+    /// The condition, with ?1.
+    condition: &'static str,
+}
+
+impl Removal {
+    /// Returns the query for the next records: their keys and the bytes of their texts. ?2 is the most records.
+    fn query(&self) -> String {
+        let Removal { table, key, texts, condition } = self;
+        let bytes: Vec<_> = texts.iter().map(|text| format!("coalesce(octet_length({text}), 0)")).collect();
+        format!("SELECT {}, {} FROM {table} WHERE {condition} LIMIT ?2", key.join(", "), bytes.join(" + "))
+    }
+
+    /// Removes records while `room`, in bytes, is left, and returns their number with the questions of tasks. No room is
+    /// left if more may follow.
+    fn run(&self, change: &mut OpenChange<'_>, value: &dyn ToSql, room: &mut i64) -> ChangeStep<u64> {
+        let most = change.settings.page_entries;
+        let mut keys = Vec::new();
+        {
+            let mut statement = change.prepare(&self.query())?;
+            let mut rows = statement.query(params![value, int(most)])?;
+            while *room > 0 {
+                let Some(row) = rows.next()? else { break };
+                let key: rusqlite::Result<Vec<Value>> =
+                    (0..self.key.len()).map(|column| row.get(column)).collect();
+                keys.push(key?);
+                *room -= row.get::<_, i64>(self.key.len())?;
+            }
+        }
+        let mut count = 0;
+        let equal: Vec<_> = self.key.iter().map(|column| format!("{column} = ?")).collect();
+        let delete = format!("DELETE FROM {} WHERE {}", self.table, equal.join(" AND "));
+        for key in &keys {
+            if self.table == "tasks" {
+                count += change.prepare(QUESTIONS)?.execute(params_from_iter(key))?;
+            }
+            count += change.prepare(&delete)?.execute(params_from_iter(key))?;
+        }
+        if keys.len() as u64 >= most {
+            *room = 0;
+        }
+        Ok(count as u64)
+    }
+}
+
+/// Removes the questions of a task.
+const QUESTIONS: &str =
+    "DELETE FROM questions WHERE (owner, agent, task) = (SELECT owner, agent, id FROM tasks WHERE seq = ?1)";
+
+const fn tasks_where(condition: &'static str) -> Removal {
+    Removal {
+        table: "tasks",
+        key: &["seq"],
+        texts: &["parameters", "metadata", "result", "error"],
+        condition,
+    }
+}
+
+const fn messages_where(condition: &'static str) -> Removal {
+    Removal { table: "messages", key: &["seq"], texts: &["content", "response"], condition }
+}
+
+const fn posts_where(condition: &'static str) -> Removal {
+    Removal { table: "outbox", key: &["id"], texts: &["body"], condition }
+}
+
+/// The records of a principal with much text. Questions are those of tasks.
+const DATA: [Removal; 4] = [
+    tasks_where("owner = ?1"),
+    // Each part reads the rows of others again, of which there are as many as the limits of inboxes allow.
+    messages_where(own_messages!()),
+    posts_where("principal = ?1"),
+    Removal {
+        table: "seen",
+        key: &["principal", "scope", "key"],
+        texts: &["response"],
+        condition: "principal = ?1",
+    },
+];
+/// Its other records: the table, and the condition with ?1. Agents are last, since others depend on them.
+const AGENTS: [(&str, &str); 2] = [
     ("agent_names", concat!("agent IN (SELECT id FROM agents WHERE ", own_agents!(), ")")),
     ("agents", own_agents!()),
 ];
@@ -50,11 +133,17 @@ pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<
     for agent in agents_of(change, concat!("SELECT id FROM agents WHERE ", own_agents!()), principal)? {
         tasks::end_of_agent(change, &agent)?;
     }
-    for (table, condition) in DATA {
-        let removed =
-            change.prepare(&format!("DELETE FROM {table} WHERE {condition}"))?.execute([principal])?;
-        if table != "agent_names" {
-            count += removed as u64;
+    let mut room = PART_BYTES;
+    for removal in &DATA {
+        count += removal.run(change, &principal, &mut room)?;
+    }
+    if room > 0 {
+        for (table, condition) in AGENTS {
+            let removed =
+                change.prepare(&format!("DELETE FROM {table} WHERE {condition}"))?.execute([principal])?;
+            if table != "agent_names" {
+                count += removed as u64;
+            }
         }
     }
     let text = "UPDATE questions SET answered_by = NULL WHERE answered_by = ?1";
@@ -87,44 +176,32 @@ pub(super) fn open(database: &Connection) -> rusqlite::Result<Vec<String>> {
     statement.query_map([], |row| row.get(0))?.collect()
 }
 
-/// The tasks that a purge removes.
+/// The condition for the tasks that a purge removes.
 macro_rules! old_tasks {
     () => {
-        "FROM tasks WHERE ended = 1 AND dead = 0 AND completed < ?1 \
-         AND (callback_queued = 1 OR (callback IS NULL AND stream_endpoint IS NULL)) ORDER BY completed LIMIT ?2"
+        "ended = 1 AND dead = 0 AND (callback_queued = 1 OR (callback IS NULL AND stream_endpoint IS NULL))"
     };
 }
 
-/// The posts that a purge removes. The end of an open stream is the position of its last post.
+/// The condition for the posts that a purge removes. The end of an open stream is the position of its last post.
 macro_rules! old_posts {
     () => {
-        "FROM outbox WHERE state <> 'pending' AND NOT EXISTS \
+        "state <> 'pending' AND NOT EXISTS \
          (SELECT 1 FROM tasks WHERE seq = outbox.task AND (ended = 0 OR callback_queued = 0))"
     };
 }
 
-/// The statements of a purge. ?1 is the time, ?2 the most rows.
-const PURGE: [&str; 4] = [
-    concat!(
-        "DELETE FROM questions WHERE (owner, agent, task) IN (SELECT owner, agent, id ",
-        old_tasks!(),
-        ")"
-    ),
-    concat!("DELETE FROM tasks WHERE seq IN (SELECT seq ", old_tasks!(), ")"),
-    "DELETE FROM messages WHERE seq IN \
-     (SELECT seq FROM messages WHERE state = 2 AND updated < ?1 ORDER BY updated LIMIT ?2)",
-    concat!(
-        "DELETE FROM outbox WHERE id IN (SELECT id ",
-        old_posts!(),
-        " AND updated < ?1 ORDER BY updated LIMIT ?2)"
-    ),
+/// The records that a purge removes. ?1 is the time.
+const PURGE: [Removal; 3] = [
+    tasks_where(concat!(old_tasks!(), " AND completed < ?1 ORDER BY completed")),
+    messages_where("state = 2 AND updated < ?1 ORDER BY updated"),
+    posts_where(concat!(old_posts!(), " AND updated < ?1 ORDER BY updated")),
 ];
 
 pub(super) fn purge(change: &mut OpenChange<'_>, ended_before: u64) -> ChangeStep<ChangeOutcome> {
-    let values = [int(ended_before), int(change.settings.page_entries)];
-    let mut count = 0;
-    for text in PURGE {
-        count += change.prepare(text)?.execute(values)? as u64;
+    let (mut count, mut room) = (0, PART_BYTES);
+    for removal in &PURGE {
+        count += removal.run(change, &int(ended_before), &mut room)?;
     }
     Ok(ChangeOutcome::Count(count))
 }
@@ -143,10 +220,9 @@ const EXPIRY: [&str; 3] = [
 ];
 /// The oldest ends of what a purge removes.
 const ENDED: [&str; 3] = [
-    "SELECT min(completed) FROM tasks \
-     WHERE ended = 1 AND dead = 0 AND (callback_queued = 1 OR (callback IS NULL AND stream_endpoint IS NULL))",
+    concat!("SELECT min(completed) FROM tasks WHERE ", old_tasks!()),
     "SELECT min(updated) FROM messages WHERE state = 2",
-    concat!("SELECT min(updated) ", old_posts!()),
+    concat!("SELECT min(updated) FROM outbox WHERE ", old_posts!()),
 ];
 /// The oldest sign of life.
 const SEEN: &str =
@@ -271,10 +347,12 @@ mod tests {
     #[test]
     fn what_is_due_is_found_by_an_index() {
         let store = SqliteStore::in_memory(StoreSettings::default()).unwrap();
-        for text in PURGE.iter().chain(&LEASE_END).chain(&EXPIRY).chain(&ENDED) {
+        let purge = PURGE.iter().map(Removal::query);
+        let times = LEASE_END.iter().chain(&EXPIRY).chain(&ENDED).map(|text| (*text).to_owned());
+        for text in purge.chain(times).chain([QUESTIONS.to_owned()]) {
             let plan = |database: &Connection| {
                 let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {text}"))?;
-                let values = if text.contains("?1") { vec![1, 1] } else { Vec::new() };
+                let values = vec![1; statement.parameter_count()];
                 let rows = statement.query_map(rusqlite::params_from_iter(values), |row| row.get(3))?;
                 rows.collect::<rusqlite::Result<Vec<String>>>()
             };

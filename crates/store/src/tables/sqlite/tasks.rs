@@ -107,6 +107,7 @@ pub(super) fn list(
         .only(flag(query.ended, "ended = 1", "ended = 0"))
         .only(flag(query.dead, "dead = 1", "dead = 0"))
         .only(query.callback_due.then_some(due))
+        .only(query.attempted.then_some("attempts > 0"))
         .page(
             database,
             (COLUMNS, "tasks", if query.newest_first { "seq DESC" } else { "seq" }),

@@ -23,6 +23,7 @@ on_each_store!(
     the_data_of_a_principal_is_exported_and_erased,
     the_tasks_of_others_at_erased_agents_fail,
     a_page_of_an_export_ends_before_a_mib,
+    much_text_is_removed_in_parts,
     what_has_ended_is_purged,
     the_posts_of_an_open_task_are_kept,
     statistics_count_what_is_there,
@@ -341,6 +342,36 @@ fn the_posts_of_an_open_task_are_kept(store: &dyn Store) {
     change(store, StoreChange::UpdateTask(end));
     // The task and its post.
     assert_eq!(ends(2), [None, None, None]);
+}
+
+fn much_text_is_removed_in_parts(store: &dyn Store) {
+    let text = json(&format!("\"{}\"", "x".repeat((4 << 20) - 2)));
+    let add = || {
+        for number in 0..3 {
+            let mut sent = message(&format!("m{number}"));
+            sent.content = text.clone();
+            enqueue(store, [sent]);
+            let mut work = task(&format!("t{number}"));
+            work.parameters = text.clone();
+            change(store, StoreChange::CreateTask(work));
+        }
+    };
+    let count = |change_of: &StoreChange| match change(store, change_of.clone()) {
+        ChangeOutcome::Count(count) => count,
+        other => panic!("{other:?}"),
+    };
+    add();
+    let erase = StoreChange::ErasePrincipal { principal: OWNER.into() };
+    assert_eq!([&erase; 3].map(count), [4, 2, 0]);
+    assert_eq!(store.erasures().expect("read"), [OWNER]);
+    add();
+    assert_eq!(drain(store, 1).len(), 3);
+    for _ in 0..3 {
+        let begun = tasks::claim_one(store, 1);
+        change(store, tasks::set(&begun, TaskState::Completed));
+    }
+    let purge = StoreChange::Purge { ended_before: u64::MAX >> 1 };
+    assert_eq!([&purge; 3].map(count), [4, 2, 0]);
 }
 
 fn what_has_ended_is_purged(store: &dyn Store) {
