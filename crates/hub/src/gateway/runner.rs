@@ -25,6 +25,8 @@ pub(crate) const LEASE: Duration = Duration::from_secs(60);
 pub(crate) const RENEWAL: Duration = Duration::from_secs(15);
 /// The pause after a failure of the store.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// The time for which a change waits for a place in a full outbox.
+const FULL_OUTBOX: Duration = Duration::from_secs(5);
 /// The least time between two sweeps of the store.
 const SWEEP: Duration = Duration::from_secs(1);
 /// The longest time between two sweeps. The time of day can be set, which wakes nobody.
@@ -126,28 +128,26 @@ pub(crate) async fn renewing<T>(
     }
 }
 
-/// Repeats a change of the store until that succeeds or is refused, at most for the time of a lease.
-pub(crate) async fn insist<T, F>(change: impl FnMut() -> F) -> Result<T, Refusal>
+/// Repeats a change of the store until that succeeds, is refused, or has failed for too long.
+pub(crate) async fn insist<T, F>(mut change: impl FnMut() -> F) -> Result<T, Refusal>
 where
     F: Future<Output = Result<T, Refusal>>,
 {
-    let until = Instant::now() + LEASE;
-    insist_while(|code| code.is_retryable() && Instant::now() < until, change).await
-}
-
-/// Repeats a change of the store while its refusals are those that are repeated.
-pub(crate) async fn insist_while<T, F>(
-    is_repeated: impl Fn(RefusalCode) -> bool,
-    mut change: impl FnMut() -> F,
-) -> Result<T, Refusal>
-where
-    F: Future<Output = Result<T, Refusal>>,
-{
+    let began = Instant::now();
     loop {
         match change().await {
-            Err(refusal) if is_repeated(refusal.code) => sleep(AFTER_FAILURE).await,
+            Err(refusal) if Instant::now() < began + patience(refusal.code) => sleep(AFTER_FAILURE).await,
             ended => return ended,
         }
+    }
+}
+
+/// Returns the time for which a change of the store is repeated that fails with a code.
+fn patience(code: RefusalCode) -> Duration {
+    match code {
+        RefusalCode::Overloaded => FULL_OUTBOX,
+        code if code.is_retryable() => LEASE,
+        _ => Duration::ZERO,
     }
 }
 
@@ -292,7 +292,7 @@ fn queue_end(store: &dyn Store, time: StoreTime, task: &StoredTask) -> duologue_
     let mut update = TaskUpdate::new(task.key.clone(), task.version);
     update.callback_queued = true;
     let mut batch = StoreBatch::new(time).with(StoreChange::UpdateTask(update));
-    batch.changes.extend(last_chunk(store, task)?);
+    batch.changes.extend(task_run::last_chunk(store, task)?);
     let queued = callback(task).and_then(|post| {
         let mut batch = batch.clone();
         batch.changes.extend(post);
@@ -306,22 +306,6 @@ fn queue_end(store: &dyn Store, time: StoreTime, task: &StoredTask) -> duologue_
         queued => queued,
     };
     queued.map(drop)
-}
-
-/// Returns the post for the end of the output of a task that has ended without it. If an agent has started the task, there
-/// may be output without a post.
-fn last_chunk(store: &dyn Store, task: &StoredTask) -> duologue_store::Result<Option<StoreChange>> {
-    let Some(url) = &task.stream_endpoint else { return Ok(None) };
-    let stream = stream_key("chunk", task);
-    let position = store.stream_end(&stream)?.map_or(0, |end| end + 1);
-    let mut body = json!({"chunk": "", "position": position, "complete": true});
-    if task.started {
-        body["truncated"] = json!(true);
-    }
-    let body = JsonText::of(&body)?;
-    let mut post = NewDelivery::new(OutboxKind::Chunk, &task.key.owner, stream, position, url, body);
-    (post.task, post.trace) = (Some(task.seq), task.trace.clone());
-    Ok(Some(StoreChange::PushDelivery(post)))
 }
 
 /// Returns the post for the callback of a task that has ended.

@@ -28,9 +28,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession, failure_of};
 use crate::gateway::dialogue_relay::{DIALOGUE, DialogueWork, relay_channel};
 use crate::gateway::result_size::json_beginning;
-use crate::gateway::runner::{
-    LEASE, RENEWAL, callback, extend_lease, insist, insist_while, renewing, stream_key,
-};
+use crate::gateway::runner::{LEASE, RENEWAL, callback, extend_lease, insist, renewing, stream_key};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events, failure};
@@ -40,8 +38,6 @@ use crate::question::answered_option;
 const WRITE_PAUSE: Duration = Duration::from_millis(200);
 /// The pause before a change of the store is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-/// The time for which the end of a task waits for a place in a full outbox.
-const FULL_OUTBOX: Duration = Duration::from_secs(5);
 /// The most bytes of the text in a post of output, as JSON.
 const POST_BYTES: usize = 1 << 20;
 /// The most posts of output in a change before the last one.
@@ -215,6 +211,15 @@ impl ChunkPosts {
         self.waiting.drain(..bytes);
         if self.waiting.is_empty() { std::mem::take(&mut self.left_out) } else { 0 }
     }
+}
+
+/// Returns the posts for the end of the output of a task that has ended without it. If an agent has started the task, there
+/// may be output without a post.
+pub(crate) fn last_chunk(store: &dyn Store, task: &StoredTask) -> duologue_store::Result<Vec<StoreChange>> {
+    let mut chunks = ChunkPosts::of(task);
+    chunks.position = store.stream_end(&chunks.stream)?.map_or(0, |end| end + 1);
+    chunks.left_out = task.started.into();
+    Ok(chunks.posts(true).0)
 }
 
 struct TaskRun {
@@ -546,15 +551,9 @@ impl TaskRun {
             end.chunks = ChunkPosts::of(task);
         }
         end.fit(self.gateway.store.settings());
-        let began = Instant::now();
-        let is_repeated = |code| match code {
-            RefusalCode::Internal => Instant::now() < began + LEASE,
-            RefusalCode::Overloaded => Instant::now() < began + FULL_OUTBOX,
-            _ => false,
-        };
         let (mut has_posts, mut is_smaller) = (true, false);
         let id = self.key.task.as_str();
-        while let Err(refusal) = insist_while(is_repeated, || self.write_end(&end, has_posts)).await {
+        while let Err(refusal) = insist(|| self.write_end(&end, has_posts)).await {
             match refusal.code {
                 RefusalCode::InvalidParameter if !is_smaller => {
                     tracing::warn!(task = id, %refusal, "the end of a task is replaced by an error");
