@@ -12,7 +12,9 @@ use duologue_hub::{Hub, HubSettings};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
 
-use crate::hub::{RawClient, agent_text, connect, load, open_when_free, opened, prompt, settings, traced};
+use crate::hub::{
+    RawClient, agent_text, connect, load, open_when_free, opened, prompt, reopened, settings, traced,
+};
 
 /// Returns settings for an agent that is a script of the shell.
 #[cfg(unix)]
@@ -240,9 +242,7 @@ async fn the_server_logs_lost_records_and_sessions() {
         drop((client, hub));
         // Bytes of a record in the middle are zero, as after a power cut.
         change_log(data.path(), |lines| lines[4] = lines[4].replacen("{\"", "\0\0", 1));
-        let hub = open_when_free(|| settings(data.path(), 0)).await;
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let (hub, mut client) = reopened(|| settings(data.path(), 0)).await;
         let mut load = new_session();
         load["sessionId"] = json!(id);
         client.request(1, "session/load", load).await;
@@ -276,9 +276,7 @@ async fn a_log_that_stays_unreadable_is_not_retryable() {
         hub.shut_down().await;
         drop((client, hub));
         change_log(data.path(), |lines| lines[0] = lines[0].replace(r#""version":1"#, r#""version":9"#));
-        let hub = open_when_free(|| settings(data.path(), 0)).await;
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let (hub, mut client) = reopened(|| settings(data.path(), 0)).await;
         let refused = client.request(1, "session/load", load).await;
         assert_eq!(refused["error"]["data"], json!({"code": "log_failed", "retryable": false}), "{refused}");
         hub.shut_down().await;

@@ -342,6 +342,14 @@ pub(crate) async fn opened(settings: HubSettings) -> (Hub, RawClient, Value) {
     (hub, client, new)
 }
 
+/// Opens the folder of a hub that was shut down, with a client.
+pub(crate) async fn reopened(settings: impl Fn() -> HubSettings) -> (Hub, RawClient) {
+    let hub = open_when_free(settings).await;
+    let mut client = RawClient::new(&hub);
+    client.initialize().await;
+    (hub, client)
+}
+
 /// A client that writes lines and reads them.
 pub(crate) struct RawClient {
     reader: tokio::io::Lines<tokio::io::BufReader<Box<dyn tokio::io::AsyncRead + Send + Unpin>>>,

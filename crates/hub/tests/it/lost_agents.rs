@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::faults::{new_session, script, text_prompt};
-use crate::hub::{RawClient, connect, load, open_when_free, opened, prompt, settings};
+use crate::hub::{RawClient, connect, load, open_when_free, opened, prompt, reopened, settings};
 use crate::shared::shared_script;
 
 #[tokio::test]
@@ -292,9 +292,7 @@ async fn a_session_whose_log_is_lost_is_no_empty_conversation() {
                 files
             };
             let before = files();
-            let hub = open_when_free(settings).await;
-            let mut client = RawClient::new(&hub);
-            client.initialize().await;
+            let (hub, mut client) = reopened(settings).await;
             for number in 1..3 {
                 let refused = client.request(number, "session/load", load.clone()).await;
                 let data = json!({"code": "log_failed", "retryable": false});

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::second_life::script;
 use crate::faults::{new_session, text_prompt};
-use crate::hub::{RawClient, agent_text, open_when_free, opened};
+use crate::hub::{RawClient, agent_text, open_when_free, opened, reopened};
 
 /// An agent that writes its options in each turn. It answers the choice of `tools` without the list.
 const WITH_OPTIONS: &str = r#"
@@ -70,9 +70,7 @@ async fn a_session_is_opened_with_the_options_that_a_client_has_chosen() {
                 "the hub" => {
                     hub.shut_down().await;
                     drop((hub, client));
-                    hub = open_when_free(|| script(data.path(), WITH_OPTIONS)).await;
-                    client = RawClient::new(&hub);
-                    client.initialize().await;
+                    (hub, client) = reopened(|| script(data.path(), WITH_OPTIONS)).await;
                 }
                 _ => {}
             }

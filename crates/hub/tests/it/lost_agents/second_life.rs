@@ -9,7 +9,7 @@ use duologue_test_support::in_time;
 use serde_json::{Value, json};
 
 use crate::faults::{new_session, text_prompt};
-use crate::hub::{RawClient, agent_text, open_when_free, opened};
+use crate::hub::{RawClient, agent_text, opened, reopened};
 
 /// An agent that writes its mode and its model in each turn. It begins with `ask` and `small`, and exits if the prompt says so.
 const WITH_MODE: &str = r#"
@@ -59,9 +59,7 @@ async fn a_session_comes_back_in_its_mode_and_with_its_model() {
             if restarts_hub {
                 hub.shut_down().await;
                 drop((hub, client));
-                hub = open_when_free(|| script(data.path(), WITH_MODE)).await;
-                client = RawClient::new(&hub);
-                client.initialize().await;
+                (hub, client) = reopened(|| script(data.path(), WITH_MODE)).await;
             } else {
                 let ended = client.request(3, "session/prompt", text_prompt(&id, "exit")).await;
                 assert!(ended["error"].is_object(), "{ended}");
