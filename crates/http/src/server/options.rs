@@ -43,8 +43,9 @@ pub struct ServerOptions {
     pub tls: Option<crate::ServerTls>,
     /// The longest message of a client, in bytes.
     pub frame_bytes: usize,
-    /// The most open sockets and SSE responses. [`serve`](crate::serve) accepts at most as many connections as this,
-    /// `requests` and `strangers` together.
+    /// The most open sockets and SSE responses of one path. A server with several paths counts each for itself, so the agents
+    /// that are attached to a hub take no places of its clients. [`serve`](crate::serve) accepts at most as many connections
+    /// for all paths as this, `requests` and `strangers` together.
     pub sockets: usize,
     /// The most POST requests at a time.
     pub requests: usize,
