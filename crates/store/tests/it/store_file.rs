@@ -98,6 +98,31 @@ fn version_1_is_migrated() {
 }
 
 #[test]
+fn the_stream_of_a_task_that_ended_before_version_7_stays_as_it_is() {
+    let (_folder, path) = place();
+    let old = Connection::open(&path).expect("a database");
+    old.execute_batch(include_str!("store_version_1.sql")).expect("version 1");
+    for script in [
+        include_str!("../../src/tables/sqlite/version_2.sql"),
+        include_str!("../../src/tables/sqlite/version_3.sql"),
+        include_str!("../../src/tables/sqlite/version_4.sql"),
+        include_str!("../../src/tables/sqlite/version_5.sql"),
+        include_str!("../../src/tables/sqlite/version_6.sql"),
+        "UPDATE schema_version SET version = 6; DELETE FROM tasks WHERE id = 'running';
+         UPDATE tasks SET callback = NULL, callback_queued = 0, stream_endpoint = 'https://example.com'",
+    ] {
+        old.execute_batch(script).expect("version 6");
+    }
+    drop(old);
+    let store = open(&path).expect("migrated");
+    let done = store.task(&task_key("done")).expect("read").expect("a task");
+    assert!(done.stream_endpoint.is_some() && done.callback.is_none(), "{done:?}");
+    let mut query = TaskQuery::default();
+    query.callback_due = true;
+    assert_eq!(store.tasks(&query).expect("a list").total, 0);
+}
+
+#[test]
 fn a_migrated_message_does_not_wait_for_the_group_of_another_principal() {
     let (_folder, path) = place();
     let old = Connection::open(&path).expect("a database");
