@@ -1,9 +1,11 @@
-//! The commands of the guide for hubs, run as they stand there. A block `sh` is run, and a block `text` is not.
+//! The commands of the guide for hubs and for remote agents, run as they stand there. A block `sh` is run, and a block `text` is not.
 #![cfg(all(unix, feature = "serve"))]
 
-use std::io::{BufRead as _, BufReader, Lines};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use duologue_test_support::skipped;
 use tempfile::TempDir;
@@ -14,6 +16,9 @@ use crate::served::{EXAMPLE, start_hub};
 /// A program of the examples that one block needs.
 const PURCHASE: &str = "car-purchase";
 
+/// The time in which a command is ready.
+const START: Duration = Duration::from_secs(60);
+
 /// Returns the `sh` blocks of a chapter.
 fn blocks(chapter: &str) -> Vec<String> {
     let page = format!("{}/../../docs/src/{chapter}.md", env!("CARGO_MANIFEST_DIR"));
@@ -23,15 +28,12 @@ fn blocks(chapter: &str) -> Vec<String> {
 }
 
 /// A command that runs until it is stopped.
-struct RunningLine {
-    process: Child,
-    output: Lines<BufReader<ChildStdout>>,
-}
+struct RunningLine(Child);
 
 impl Drop for RunningLine {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -66,14 +68,36 @@ impl GuideTerminals {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Runs the lines of blocks, each of which has a start and prints a part.
+    fn run_all(&mut self, blocks: impl IntoIterator<Item = String>, expected: &[(&str, &str)]) {
+        let mut expected = expected.iter();
+        for line in blocks.into_iter().flat_map(|block| block.lines().map(str::to_owned).collect::<Vec<_>>())
+        {
+            let (start, part) =
+                expected.next().unwrap_or_else(|| panic!("{line} is new; add what it prints"));
+            assert!(line.starts_with(start), "{line}");
+            let printed = self.run(&line);
+            assert!(printed.contains(part), "{line}\n{printed}");
+        }
+        assert_eq!(expected.next(), None);
+    }
+
     /// Starts a command, and returns its first line, with which it is ready.
     fn start(&mut self, line: &str, ready: &str) -> String {
         let mut process =
             self.shell(&format!("exec {line}")).stdout(Stdio::piped()).spawn().expect("a shell");
-        let output = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let mut serving = RunningLine { process, output };
-        let first = serving.output.next().and_then(Result::ok).unwrap_or_default();
-        self.serving.push(serving);
+        let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
+        self.serving.push(RunningLine(process));
+        let (sender, first) = channel();
+        // It reads on, because the command could not write to a closed pipe.
+        std::thread::spawn(move || {
+            let mut first = String::new();
+            let _ = output.read_line(&mut first);
+            let _ = sender.send(first);
+            let _ = std::io::copy(&mut output, &mut std::io::sink());
+        });
+        let first = first.recv_timeout(START).unwrap_or_default();
+        let first = first.trim_end().to_owned();
         assert!(first.starts_with(ready), "{line}\n{first}");
         first
     }
@@ -114,25 +138,27 @@ fn the_tour_and_the_commands_of_the_guide_work() {
     let config = std::fs::read_to_string(example.join("hub.toml")).expect("the example");
     let with_free_port = config.replace("127.0.0.1:8931", "127.0.0.1:0");
     std::fs::write(example.join("hub.toml"), with_free_port).expect("a file");
-    let mut expected = [
+    let expected = [
         ("duologue serve ", "2 agents"),
         ("examples/hub/tour.sh", "The tour is complete."),
         ("duologue run ", "Hello"),
         ("duologue agents", "reviewer"),
         ("duologue tasks create ", "completed"),
         ("duologue inbox send ", "You said: What is new?"),
-    ]
-    .into_iter();
-    for block in blocks("hub").iter().filter(|block| !block.contains(PURCHASE)) {
-        for line in block.lines() {
-            let (start, part) =
-                expected.next().unwrap_or_else(|| panic!("{line} is new; add what it prints"));
-            assert!(line.starts_with(start), "{line}");
-            let printed = terminals.run(line);
-            assert!(printed.contains(part), "{line}\n{printed}");
-        }
-    }
-    assert_eq!(expected.next(), None);
+    ];
+    terminals.run_all(blocks("hub").into_iter().filter(|block| !block.contains(PURCHASE)), &expected);
+}
+
+#[test]
+fn the_commands_for_a_remote_agent_work() {
+    let expected = [
+        ("duologue serve ", "serving "),
+        ("duologue run ", "I am the mock agent"),
+        ("duologue check ", "passed"),
+        ("duologue run --record turn.jsonl ", "I am the mock agent"),
+        ("duologue peer query ", "Who is on call?"),
+    ];
+    GuideTerminals::new().run_all(blocks("remote"), &expected);
 }
 
 #[test]
