@@ -1,14 +1,11 @@
 //! Tasks and messages of an agent that gets them as envelopes. The agent is the mock.
 
-use std::time::Duration;
-
 use duologue_schema::dialogue::MessageType;
 use duologue_schema::envelope::EnvelopeKind;
 use duologue_store::OutboxQuery;
-use duologue_test_support::in_time;
 use serde_json::{Value, json};
 
-use crate::remote_agents::ended_task;
+use crate::remote_agents::{ended_task, until_true};
 use crate::rest::hosted::writer;
 use crate::rest::world::{ALICE, RestWorld};
 
@@ -58,12 +55,8 @@ async fn a_delegation_is_cancelled_and_streams() {
     let world = world().await;
     let task = json!({"taskId": "t1", "task": {"type": "build", "parameters": {"prompt": "slow"}}});
     world.post(ALICE, TASKS, &task).await.expect(202);
-    in_time(async {
-        while world.get(ALICE, &format!("{TASKS}/t1")).await.expect(200)["sessionId"].is_null() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    until_true(async || !world.get(ALICE, &format!("{TASKS}/t1")).await.expect(200)["sessionId"].is_null())
+        .await;
     world.post_empty(ALICE, &format!("{TASKS}/t1/cancel")).await.expect(202);
     assert_eq!(ended_task(&world, ALICE, &format!("{TASKS}/t1")).await["status"], "cancelled");
 

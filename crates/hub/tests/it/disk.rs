@@ -102,8 +102,7 @@ async fn a_session_is_deleted_though_the_list_cannot_be_changed() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let hub = hub_in(data.path());
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
         let session = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
         let sessions = data.path().join("sessions");

@@ -75,8 +75,7 @@ async fn the_first_update_of_each_new_session_reaches_its_client() {
         let mut settings = script(data.path(), AGENT);
         settings.shared_process = true;
         let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         for id in 1..=40 {
             client.send(id, "session/new", new_session()).await;
         }
@@ -102,8 +101,7 @@ async fn methods_that_could_open_a_session_do_not_reach_the_agent() {
         settings.policy.roots = Some(vec![folder.clone()]);
         settings.policy.refuses_mcp_programs = true;
         let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         let new = client.request(1, "session/new", json!({"cwd": folder, "mcpServers": []})).await;
         let session = &new["result"]["sessionId"];
         let servers = json!([{"name": "x", "command": "/bin/sh", "args": ["-c", "true"], "env": []}]);
@@ -137,8 +135,7 @@ async fn an_agent_that_does_not_read_is_ended() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let hub = Hub::open(script(data.path(), AGENT)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         let long = "x".repeat(1 << 20);
         let mut sessions = Vec::new();
         for id in [1, 2] {
@@ -202,8 +199,7 @@ async fn requests_without_a_session_have_a_limit() {
         let mut settings = script(data.path(), AGENT);
         settings.requests_without_session = 2;
         let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         for id in 1..=3 {
             client.send(id, "_session/query", json!({"to": "agent://other"})).await;
         }
@@ -268,8 +264,7 @@ async fn a_log_that_stays_unreadable_is_not_retryable() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         let mut load = new_session();
         load["sessionId"] =
             client.request(1, "session/new", new_session()).await["result"]["sessionId"].clone();
@@ -293,9 +288,8 @@ async fn a_client_that_resumes_learns_that_the_log_failed() {
         // Each write begins a segment.
         settings.logs.segment_bytes = 1;
         let hub = Hub::open(settings).unwrap();
-        let (mut first, mut second) = (RawClient::new(&hub), RawClient::new(&hub));
-        first.initialize().await;
-        second.initialize().await;
+        let mut first = RawClient::initialized(&hub).await;
+        let mut second = RawClient::initialized(&hub).await;
         let new = first.request(1, "session/new", new_session()).await;
         let session = new["result"]["sessionId"].as_str().unwrap();
         first.send(2, "session/prompt", text_prompt(&json!(session), "permission")).await;
@@ -338,9 +332,8 @@ async fn a_message_that_is_longer_than_a_line_is_loaded() {
         let agent =
             || Command::new("sh").args(["-c", AGENT]).env("BEGIN", BEGIN).env("FIRST", TEXT.to_string());
         let hub = Hub::open(HubSettings::new(agent, data.path())).unwrap();
-        let (mut first, mut second) = (RawClient::new(&hub), RawClient::new(&hub));
-        first.initialize().await;
-        second.initialize().await;
+        let mut first = RawClient::initialized(&hub).await;
+        let mut second = RawClient::initialized(&hub).await;
         let new = first.request(1, "session/new", new_session()).await;
         let session = &new["result"]["sessionId"];
         let mut load = new_session();
@@ -406,8 +399,7 @@ async fn a_session_that_could_not_be_created_leaves_no_folder() {
         let mut settings = settings(data.path(), 0);
         settings.logs.log_bytes = 100;
         let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         let refused = client.request(1, "session/new", new_session()).await;
         assert_eq!(refused["error"]["data"]["code"], "log_failed", "{refused}");
         let folders = std::fs::read_dir(data.path().join("sessions")).unwrap();
@@ -426,9 +418,8 @@ async fn a_session_that_is_deleted_while_it_is_loaded_does_not_come_back() {
         let mut settings = settings(data.path(), 0);
         settings.shared_process = true;
         let hub = Hub::open(settings).unwrap();
-        let (mut first, mut second) = (RawClient::new(&hub), RawClient::new(&hub));
-        first.initialize().await;
-        second.initialize().await;
+        let mut first = RawClient::initialized(&hub).await;
+        let mut second = RawClient::initialized(&hub).await;
         for id in 0..20 {
             let new = first.request(10 * id + 1, "session/new", new_session()).await;
             let session = json!({"sessionId": new["result"]["sessionId"]});
@@ -485,8 +476,7 @@ async fn a_session_with_a_damaged_record_is_loaded_without_it() {
             assert!(texts.starts_with(NOTICE), "{texts}");
 
             // The number of frames that this client has seen counts those of the damaged record.
-            let mut client = RawClient::new(&hub);
-            client.initialize().await;
+            let mut client = RawClient::initialized(&hub).await;
             let meta = json!({"duologue": {"after": {"position": "2-1", "frames": 1000}}});
             client.send(1, "session/resume", json!({"sessionId": id, "cwd": "/tmp", "_meta": meta})).await;
             let mut missed = String::new();

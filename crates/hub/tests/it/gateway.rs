@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::hub::{AGENT, MARK};
+use crate::remote_agents::until_true;
 use crate::rest::world::write_secret;
 
 /// A gateway that serves on a port of its own.
@@ -155,15 +156,27 @@ impl Served {
         tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the state in time")
     }
 
-    /// Waits until a task and a message are taken from the store.
-    async fn claimed(&self, task: &StoredTaskKey, message: &str) {
+    /// Creates the task `t1` and the message `m1`, and waits until both are taken from the store.
+    async fn claimed_work(&self) -> StoredTaskKey {
+        let task = self.create_task(task("t1", "plan")).await;
+        self.send("m1", "hello", Value::Null).await;
         // A claim wakes nobody.
-        until(async || {
-            let key = InboxKey::new("writer", "alice", message);
+        until_true(async || {
+            let key = InboxKey::new("writer", "alice", "m1");
             let message = self.in_store(move |store| store.message(&key)).await.unwrap().unwrap();
-            self.task(task).await.attempts > 0 && message.attempts > 0
+            self.task(&task).await.attempts > 0 && message.attempts > 0
         })
         .await;
+        task
+    }
+
+    /// Waits for the end of [`claimed_work`](Self::claimed_work) in its second attempt, and stops.
+    async fn ends_second_attempt(self, key: &StoredTaskKey) {
+        let ended = self.ended(key).await;
+        assert_eq!((&ended.state, ended.attempts), (&TaskState::Completed, 2), "{ended:?}");
+        let message = self.message_until("m1", is_answered).await;
+        assert_eq!((message.state, message.attempts), (MessageState::Done, 2), "{message:?}");
+        self.stop().await;
     }
 
     async fn ended(&self, key: &StoredTaskKey) -> StoredTask {
@@ -191,17 +204,7 @@ async fn prompted(data: &TempDir, count: usize) {
         let texts = logs.map(|log| std::fs::read_to_string(log).unwrap_or_default());
         texts.map(|text| text.matches(r#""method":"session/prompt""#).count()).sum()
     };
-    until(async || prompts() >= count).await;
-}
-
-/// Waits for a state that wakes nobody.
-async fn until(reached: impl AsyncFn() -> bool) {
-    let waiting = async {
-        while !reached().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the state in time");
+    until_true(async || prompts() >= count).await;
 }
 
 fn result(task: &StoredTask) -> Value {
@@ -358,16 +361,10 @@ async fn work_that_no_agent_has_begun_runs_after_a_restart() {
     let data = tempfile::tempdir().unwrap();
     let mark = data.path().join("mark");
     let served = Served::start_waiting(&data, &mark).await;
-    let key = served.create_task(task("t1", "plan")).await;
-    served.send("m1", "hello", Value::Null).await;
-    served.claimed(&key, "m1").await;
+    let key = served.claimed_work().await;
     served.kill().await;
     let served = Served::start(&data).await;
-    let ended = served.ended(&key).await;
-    assert_eq!((&ended.state, ended.attempts), (&TaskState::Completed, 2), "{ended:?}");
-    let message = served.message_until("m1", is_answered).await;
-    assert_eq!((message.state, message.attempts), (MessageState::Done, 2), "{message:?}");
-    served.stop().await;
+    served.ends_second_attempt(&key).await;
 }
 
 /// A drain waits for a task that was taken from the queue, and for a message, also before their turns have begun.
@@ -376,9 +373,7 @@ async fn a_drain_waits_for_work_whose_turn_has_not_begun() {
     let data = tempfile::tempdir().unwrap();
     let mark = data.path().join("mark");
     let served = Served::start_waiting(&data, &mark).await;
-    let key = served.create_task(task("t1", "plan")).await;
-    served.send("m1", "hello", Value::Null).await;
-    served.claimed(&key, "m1").await;
+    let key = served.claimed_work().await;
     assert_eq!(served.task(&key).await.state, TaskState::Submitted, "the turn has begun");
 
     // Work that has not begun counts as running.
@@ -399,17 +394,11 @@ async fn a_drain_waits_for_work_whose_turn_has_not_begun() {
 async fn work_that_no_agent_has_begun_waits_for_the_start_after_a_drain() {
     let data = tempfile::tempdir().unwrap();
     let served = Served::start_waiting(&data, &data.path().join("mark")).await;
-    let key = served.create_task(task("t1", "plan")).await;
-    served.send("m1", "hello", Value::Null).await;
-    served.claimed(&key, "m1").await;
+    let key = served.claimed_work().await;
     assert_eq!(served.gateway.drain(Duration::ZERO).await, 2);
     served.stop().await;
     let served = Served::start(&data).await;
-    let ended = served.ended(&key).await;
-    assert_eq!((&ended.state, ended.attempts), (&TaskState::Completed, 2), "{ended:?}");
-    let message = served.message_until("m1", is_answered).await;
-    assert_eq!((message.state, message.attempts), (MessageState::Done, 2), "{message:?}");
-    served.stop().await;
+    served.ends_second_attempt(&key).await;
 }
 
 /// A stopped server ends the turns of its agents. What they had begun has the same end as after a crash.

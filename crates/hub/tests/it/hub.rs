@@ -336,8 +336,7 @@ async fn a_session_that_another_client_deletes_answers_its_prompts() {
 /// Opens a hub, and a client that creates a session with its request 1. Returns the response too.
 pub(crate) async fn opened(settings: HubSettings) -> (Hub, RawClient, Value) {
     let hub = Hub::open(settings).unwrap();
-    let mut client = RawClient::new(&hub);
-    client.initialize().await;
+    let mut client = RawClient::initialized(&hub).await;
     let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
     (hub, client, new)
 }
@@ -345,8 +344,7 @@ pub(crate) async fn opened(settings: HubSettings) -> (Hub, RawClient, Value) {
 /// Opens the folder of a hub that was shut down, with a client.
 pub(crate) async fn reopened(settings: impl Fn() -> HubSettings) -> (Hub, RawClient) {
     let hub = open_when_free(settings).await;
-    let mut client = RawClient::new(&hub);
-    client.initialize().await;
+    let client = RawClient::initialized(&hub).await;
     (hub, client)
 }
 
@@ -359,6 +357,13 @@ pub(crate) struct RawClient {
 }
 
 impl RawClient {
+    /// Connects a client that has initialized its connection.
+    pub(crate) async fn initialized(hub: &Hub) -> Self {
+        let mut client = RawClient::new(hub);
+        client.initialize().await;
+        client
+    }
+
     pub(crate) fn new(hub: &Hub) -> Self {
         RawClient::of(|theirs| {
             let hub = hub.clone();
@@ -441,8 +446,7 @@ async fn a_client_that_loads_a_session_twice_keeps_it_open() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         let refused = client.request(1, "session/new", json!([])).await;
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
         let new = client.request(2, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
@@ -540,14 +544,12 @@ async fn a_closed_session_has_no_process_and_keeps_its_servers_for_the_next_one(
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let hub = Hub::open(traced(data.path())).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         let servers = json!([{"name": "tools", "command": "/bin/true", "args": [], "env": []}]);
         let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": servers})).await;
         let id = new["result"]["sessionId"].clone();
         let resume = json!({"sessionId": id, "cwd": "/tmp"});
-        let mut other = RawClient::new(&hub);
-        other.initialize().await;
+        let mut other = RawClient::initialized(&hub).await;
         assert!(other.request(1, "session/resume", resume).await["result"].is_object());
         assert!(other.request(2, "session/close", json!({"sessionId": id})).await["result"].is_object());
         // The first client has it open, so the process goes on.
@@ -566,8 +568,7 @@ async fn a_resume_without_servers_keeps_those_of_the_session() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let hub = Hub::open(traced(data.path())).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         let servers = |name: &str| json!([{"name": name, "command": "/bin/true", "args": [], "env": []}]);
         let new =
             client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": servers("first")})).await;
@@ -716,8 +717,7 @@ async fn a_closed_session_answers_its_prompt_first() {
         const QUESTION: &str = "session/request_permission";
 
         // Another client has it open, so it goes on.
-        let mut other = RawClient::new(&hub);
-        other.initialize().await;
+        let mut other = RawClient::initialized(&hub).await;
         let mut resume = id.clone();
         resume["cwd"] = json!("/tmp");
         other.request(1, "session/resume", resume).await;
@@ -775,8 +775,7 @@ async fn a_slow_client_that_loads_again_or_closes_receives_its_responses() {
         let data = tempfile::tempdir().unwrap();
         let (hub, mut slow, new) = opened(settings(data.path(), 0)).await;
         let id = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
-        let mut other = RawClient::new(&hub);
-        other.initialize().await;
+        let mut other = RawClient::initialized(&hub).await;
         other.request(1, "session/resume", id.clone()).await;
         let mut prompt = id.clone();
         prompt["prompt"] =

@@ -300,8 +300,7 @@ async fn a_request_without_a_session_is_cancelled_at_the_agent() {
         let data = tempfile::tempdir().unwrap();
         let settings = HubSettings::new(|| Command::new("sh").args(["-c", AGENT]), data.path());
         let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         client.send(2, "_session/query", json!({})).await;
         for id in [1, 2] {
             let params = json!({"requestId": id});

@@ -76,6 +76,11 @@ pub(crate) async fn until<T>(found: impl AsyncFn() -> Option<T>) -> T {
     .await
 }
 
+/// Waits for a state that wakes nobody.
+pub(crate) async fn until_true(reached: impl AsyncFn() -> bool) {
+    until(async || reached().await.then_some(())).await;
+}
+
 /// Waits for the end of a task.
 pub(crate) async fn ended_task(world: &RestWorld, key: &str, path: &str) -> Value {
     until(async || {

@@ -67,8 +67,7 @@ async fn a_session_that_clients_do_not_read_is_deleted() {
         presence.send_replace(false);
         slow.send(2, "session/prompt", long_prompt(&session)).await;
         read_long(&mut other).await;
-        let mut loading = RawClient::new(&hub);
-        loading.initialize().await;
+        let mut loading = RawClient::initialized(&hub).await;
         loading.send(1, "session/load", session.clone()).await;
         // The rest of the conversation waits for this client.
         loading.next().await;
@@ -154,12 +153,10 @@ async fn a_load_that_is_not_read_does_not_hold_up_others() {
         let session = new_session(&mut client).await;
         client.send(2, "session/prompt", long_prompt(&session)).await;
         assert!(client.response(2).await["result"].is_object());
-        let mut unread = RawClient::new(&hub);
-        unread.initialize().await;
+        let mut unread = RawClient::initialized(&hub).await;
         unread.send(1, "session/load", session.clone()).await;
         let first = unread.next().await["params"]["update"].clone();
-        let mut loaded = RawClient::new(&hub);
-        loaded.initialize().await;
+        let mut loaded = RawClient::initialized(&hub).await;
         loaded.send(1, "session/load", session.clone()).await;
         let conversation = read_replay(&mut loaded).await;
         assert!(conversation.len() > LONG / (1 << 20));
@@ -204,8 +201,7 @@ async fn a_conversation_is_read_once_if_no_other_load_waits() {
             settings
         })
         .await;
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         client.send(1, "session/load", session.clone()).await;
         assert!(read_replay(&mut client).await.len() > LONG / (1 << 20));
         let id = session["sessionId"].as_str().unwrap();

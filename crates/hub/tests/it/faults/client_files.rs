@@ -137,8 +137,7 @@ async fn an_error_brings_no_login_in_a_terminal() {
             let mut settings = HubSettings::new(command, data.path());
             settings.client_files = client_files;
             let hub = Hub::open(settings).unwrap();
-            let mut client = RawClient::new(&hub);
-            client.initialize().await;
+            let mut client = RawClient::initialized(&hub).await;
             let refused = client.request(1, "session/new", new_session()).await;
             let error = &refused["error"];
             assert_eq!((&error["code"], &error["data"]["a"]), (&json!(-32000), &json!(1)), "{refused}");

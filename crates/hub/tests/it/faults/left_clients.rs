@@ -11,12 +11,10 @@ async fn a_session_is_deleted_without_its_client() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let mut other = RawClient::new(&hub);
-        other.initialize().await;
+        let mut other = RawClient::initialized(&hub).await;
         for id in 1..4 {
             let new = other.request(id, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
-            let mut client = RawClient::new(&hub);
-            client.initialize().await;
+            let mut client = RawClient::initialized(&hub).await;
             client.send(1, "session/delete", json!({"sessionId": new["result"]["sessionId"]})).await;
             drop(client);
             let mut listed = vec![json!(null)];
@@ -43,12 +41,10 @@ async fn a_turn_goes_on_without_a_client_that_leaves_while_it_loads() {
         while first.next().await["params"]["update"]["sessionUpdate"] != "agent_message_chunk" {}
         drop(first);
         for _ in 0..20 {
-            let mut client = RawClient::new(&hub);
-            client.initialize().await;
+            let mut client = RawClient::initialized(&hub).await;
             client.send(1, "session/load", session.clone()).await;
             drop(client);
-            let mut client = RawClient::new(&hub);
-            client.initialize().await;
+            let mut client = RawClient::initialized(&hub).await;
             let loaded = client.request(1, "session/load", session.clone()).await;
             assert_eq!(loaded["result"]["_meta"]["duologue"]["turn"], true, "{loaded}");
         }
@@ -120,8 +116,7 @@ async fn a_client_that_opens_its_session_again_in_a_turn_has_each_frame_once() {
                 text += agent_text(&message);
             }
         }
-        let mut other = RawClient::new(&hub);
-        other.initialize().await;
+        let mut other = RawClient::initialized(&hub).await;
         other.send(1, "session/load", session).await;
         let mut expected = String::new();
         let mut message = json!(null);

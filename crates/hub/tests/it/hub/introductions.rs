@@ -56,8 +56,7 @@ async fn the_first_session_uses_the_process_of_the_introduction() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let (hub, mut events) = open(settings(data.path(), 0), Duration::MAX);
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         let Some(ProcessEvent::Started(first)) = events.recv().await else { panic!("no process") };
         RawClient::new(&hub).initialize().await;
         new_session(&mut client).await;

@@ -123,9 +123,8 @@ async fn the_client_that_needs_the_next_process_decides_its_folder_and_servers()
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let hub = Hub::open(script(data.path(), OPENED)).unwrap();
-        let (mut creator, mut viewer) = (RawClient::new(&hub), RawClient::new(&hub));
-        creator.initialize().await;
-        viewer.initialize().await;
+        let mut creator = RawClient::initialized(&hub).await;
+        let mut viewer = RawClient::initialized(&hub).await;
         let servers = json!([{"name": "tools", "command": "/bin/true", "args": [], "env": []}]);
         let (own, other) = ((json!("/tmp"), servers), (json!("/"), json!([])));
         let params = |(cwd, servers): &(Value, Value)| json!({"cwd": cwd, "mcpServers": servers});

@@ -129,8 +129,7 @@ async fn a_question_before_an_answer_goes_to_the_client_that_waits() {
         let new = answered(&mut client, 3, "session/new", new_session()).await;
         assert!(new["result"]["sessionId"].is_string(), "{new}");
         // A client that shows no forms declines, and so does the login that is repeated in the next process.
-        let mut other = RawClient::new(&hub);
-        other.initialize().await;
+        let mut other = RawClient::initialized(&hub).await;
         assert!(other.request(2, "session/new", new_session()).await["result"].is_object());
         hub.shut_down().await;
         let lines = |name: &str| -> Vec<String> {
@@ -172,8 +171,7 @@ async fn what_an_agent_sends_around_the_answer_to_new_reaches_the_client() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let hub = Hub::open(script(data.path(), EARLY)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let mut client = RawClient::initialized(&hub).await;
         for id in 1..=5 {
             client.send(id, "session/new", new_session()).await;
             let response = client.next().await;

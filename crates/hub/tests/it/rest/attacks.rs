@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::remote_agents::until_true;
 use crate::rest::hosted::writer;
 use crate::rest::world::{ADMIN, ALICE, BOB, Call, REMOTE, RestResponse, RestWorld};
 
@@ -224,10 +225,8 @@ async fn connections_and_sessions_of_another_are_out_of_reach() {
 
     let task = json!({"taskId": "t1", "task": {"type": "a", "parameters": {"prompt": "plan"}}});
     world.post(ALICE, "/agents/writer/tasks", &task).await.expect(202);
-    in_time(async {
-        while world.get(ALICE, "/agents/writer/tasks/t1").await.expect(200)["status"] != "completed" {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    until_true(async || {
+        world.get(ALICE, "/agents/writer/tasks/t1").await.expect(200)["status"] == "completed"
     })
     .await;
     for path in ["t1", "t1/events", "t1/input"] {

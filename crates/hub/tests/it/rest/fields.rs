@@ -6,21 +6,12 @@ use duologue_test_support::in_time;
 use serde_json::{Value, json};
 
 use crate::receiver::{Receiver, accept};
+use crate::remote_agents::until_true;
 use crate::rest::hosted::writer;
 use crate::rest::world::{ALICE, BOB, Call, REMOTE, RestWorld, claim_task, events};
 
 const MESSAGES: &str = "/agents/remote/messages";
 const TASKS: &str = "/agents/remote/tasks";
-
-/// Waits until something is so.
-async fn until(is_so: impl Fn() -> bool) {
-    in_time(async {
-        while !is_so() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    })
-    .await;
-}
 
 /// Claims all messages, and returns their ids in the order in which they should be answered.
 async fn claimed(world: &RestWorld) -> Vec<String> {
@@ -162,7 +153,7 @@ async fn a_task_posts_its_output_and_its_end() {
         let received = receiver.received().into_iter().filter(|post| post.path == path);
         received.map(|post| serde_json::from_slice(&post.body).unwrap()).collect()
     };
-    until(|| {
+    until_true(async || {
         bodies("/done").len() == 2 && bodies("/chunks").last().is_some_and(|last| last["complete"] == true)
     })
     .await;
@@ -189,7 +180,7 @@ async fn a_picture_passes_from_a_task_to_another_agent() {
         "callback": receiver.url("/done"),
     });
     world.post(ALICE, "/agents/writer/tasks", task).await.expect(202);
-    until(|| !receiver.received().is_empty()).await;
+    until_true(async || !receiver.received().is_empty()).await;
     let done: Value = serde_json::from_slice(&receiver.received()[0].body).unwrap();
     let attachments = done["result"]["attachments"].as_array().expect("attachments");
     let kinds: Vec<_> = attachments.iter().map(|one| one["mime_type"].as_str().unwrap()).collect();

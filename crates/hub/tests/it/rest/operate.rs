@@ -1,23 +1,21 @@
 //! Operation: metrics, readiness, draining, audit lines, events and trace contexts.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use duologue_client::Command;
 use duologue_hub::gateway::RefusalCode;
 use duologue_hub::{Hub, HubSettings, ServerOptions};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::faulty_store::{Faults, FaultyStore};
 use crate::receiver::{Receiver, accept};
-use crate::remote_agents::until;
+use crate::remote_agents::{until, until_true};
 use crate::rest::hosted::writer;
-use crate::rest::recorder::{record, recorded};
+use crate::rest::recorder::{record, recorded, recorded_line};
 use crate::rest::world::{ADMIN, ALICE, BOB, Call, REMOTE, RestWorld, STRANGER, events};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -147,27 +145,14 @@ async fn a_server_whose_store_fails_is_not_ready() {
     world.put(REMOTE, "/registry/agents/remote", "{}").await.expect(201);
     assert_eq!(world.get("", "/ready").await.text, "ready");
     faults.apply.store(true, Ordering::SeqCst);
-    let failed = in_time(async {
-        loop {
-            let response = world.get("", "/ready").await;
-            if response.status != 200 {
-                return response;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    });
-    let why = failed.await.refused(500, "internal");
+    let response = async || Some(world.get("", "/ready").await).filter(|response| response.status != 200);
+    let why = until(response).await.refused(500, "internal");
     assert!(!why.contains("a fault of a test"), "{why}");
     let task = json!({"task": {"type": "a"}});
     world.post(ALICE, "/agents/remote/tasks", &task).await.refused(500, "internal");
     assert_eq!(world.get("", "/health").await.text, "ok");
     faults.apply.store(false, Ordering::SeqCst);
-    in_time(async {
-        while world.get("", "/ready").await.status != 200 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    })
-    .await;
+    until_true(async || world.get("", "/ready").await.status == 200).await;
     world.stop().await;
 }
 
@@ -188,29 +173,15 @@ async fn an_agent_works_on_as_many_tasks_as_it_may() {
         states
     };
     let two = [json!("working"), json!("working"), json!("submitted")];
-    in_time(async {
-        while states().await != two {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    until_true(async || states().await == two).await;
     let all = metrics(&world).await;
     assert_eq!(value(&all, "duologue_tasks", &[("agent", "writer"), ("state", "working")]), 2.0);
     // Their processes start after the change of their states.
-    in_time(async {
-        while value(&metrics(&world).await, "duologue_processes", &[("agent", "writer")]) < 2.0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    until_true(async || value(&metrics(&world).await, "duologue_processes", &[("agent", "writer")]) >= 2.0)
+        .await;
     // A place that is free again is used.
     world.post_empty(ALICE, &format!("{tasks}/t1/cancel")).await;
-    in_time(async {
-        while states().await[2] != "working" {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    })
-    .await;
+    until_true(async || states().await[2] == "working").await;
     world.stop().await;
 }
 
@@ -293,14 +264,9 @@ async fn an_answer_to_a_question_is_an_audit_line() {
         let task = json!({"taskId": id, "task": {"type": "a", "parameters": {"prompt": "permission"}}});
         world.post(ALICE, tasks, &task).await.expect(202);
         let input = format!("{tasks}/{id}/input");
-        let question = in_time(async {
-            loop {
-                let open = world.get(ALICE, &input).await.expect(200);
-                if let Some(question) = open["questions"].get(0) {
-                    return question.clone();
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+        let question = until(async || {
+            let open = world.get(ALICE, &input).await.expect(200);
+            open["questions"].get(0).cloned()
         })
         .await;
         let options = question["question"]["options"].as_array().unwrap();
@@ -315,15 +281,7 @@ async fn an_answer_to_a_question_is_an_audit_line() {
             format!("option=\"{kind}\" allowed={allowed}"),
         ];
         for place in [format!("task=\"{id}\""), format!("session={session} question")] {
-            in_time(async {
-                while !recorded("duologue::audit")
-                    .iter()
-                    .any(|line| line.contains(&place) && parts.iter().all(|part| line.contains(part)))
-                {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            })
-            .await;
+            recorded_line("duologue::audit", &[&parts[..], &[place]].concat()).await;
         }
     }
     world.stop().await;
@@ -350,15 +308,7 @@ async fn messages_and_tasks_are_events() {
         ["acp_stream_chunk", r#"complete=true"#],
         ["acp_task_completed", r#"agent="writer" task="event-2" state="completed""#],
     ] {
-        in_time(async {
-            while !recorded("duologue::events")
-                .iter()
-                .any(|line| parts.iter().all(|part| line.contains(part)))
-            {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
+        recorded_line("duologue::events", &parts).await;
     }
     world.stop().await;
 }
@@ -384,12 +334,7 @@ async fn a_trace_context_reaches_the_session_and_the_callback() {
         let call = Call::new("POST", tasks).key(ALICE).json(&task).header("traceparent", trace);
         world.send(&call).await.expect(202);
     }
-    in_time(async {
-        while receiver.received().len() < count {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    until_true(async || receiver.received().len() >= count).await;
     for post in receiver.received() {
         let number: usize = post.path.trim_start_matches('/').parse().unwrap();
         let trace = post.headers.get("traceparent").map(|trace| trace.to_str().unwrap());

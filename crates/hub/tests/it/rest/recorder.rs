@@ -8,6 +8,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
+use crate::remote_agents::until_true;
+
 /// The target of events about logs and the list of sessions.
 pub(crate) const LOGS: &str = "duologue_hub::hub::session_records";
 
@@ -27,6 +29,12 @@ pub(crate) fn record() {
 pub(crate) fn recorded(target: &str) -> Vec<String> {
     let events = EVENTS.lock_unpoisoned();
     events.iter().filter(|(of, _)| of == target).map(|(_, line)| line.clone()).collect()
+}
+
+/// Waits for an event of a target that has all parts.
+pub(crate) async fn recorded_line(target: &str, parts: &[impl AsRef<str>]) {
+    let has_parts = |line: &String| parts.iter().all(|part| line.contains(part.as_ref()));
+    until_true(async || recorded(target).iter().any(has_parts)).await;
 }
 
 struct Recorder;

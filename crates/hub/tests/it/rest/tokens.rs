@@ -1,16 +1,16 @@
 //! Tokens of a provider, whose keys a server on a loopback port publishes.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use duologue_test_support::in_time;
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData as _, SigningKey as _};
 use serde_json::{Value, json};
 
 use crate::receiver::Receiver;
+use crate::remote_agents::until_true;
 use crate::rest::world::{ADMIN, Call, RestResponse, RestWorld};
 
 /// A provider of tokens.
@@ -70,12 +70,7 @@ async fn agents(world: &RestWorld, token: &str) -> RestResponse {
 
 /// Waits until the gateway has read the keys of the provider.
 async fn until_known(world: &RestWorld, token: &str) {
-    in_time(async {
-        while agents(world, token).await.status != 200 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    until_true(async || agents(world, token).await.status == 200).await;
 }
 
 #[tokio::test]

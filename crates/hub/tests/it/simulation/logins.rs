@@ -103,8 +103,7 @@ impl Logins {
         let mut rng = Rng::with_seed(seed);
         let (data, shares_process) = (tempfile::tempdir().unwrap(), rng.bool());
         let hub = Hub::open(settings(data.path(), shares_process)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
+        let client = RawClient::initialized(&hub).await;
         let shared = shares_process.then_some(None);
         let (hub, sessions, counts) = (Some(hub), Vec::new(), EventCounts::default());
         Logins { rng, data, shares_process, hub, client, requests: 0, login: None, shared, sessions, counts }
