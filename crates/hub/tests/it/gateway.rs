@@ -40,7 +40,7 @@ impl Served {
     /// As [`start`](Self::start), with an agent that reads nothing until there is a file.
     async fn start_waiting(data: &TempDir, mark: &Path) -> Self {
         let program = std::env::current_exe().unwrap();
-        write_secret(&data.path().join("mark"), mark.to_str().unwrap());
+        write_secret(&data.path().join("path-of-mark"), mark.to_str().unwrap());
         let config = format!(
             r#"
             data = "data"
@@ -50,7 +50,7 @@ impl Served {
             trust = "shared"
             cwd = "work"
             command = [{program:?}, "--exact", "hub::agent_process", "--nocapture"]
-            env = {{ {AGENT} = "0", {MARK} = {{ file = "mark" }} }}
+            env = {{ {AGENT} = "0", {MARK} = {{ file = "path-of-mark" }} }}
 
             [[principals]]
             id = "alice"
