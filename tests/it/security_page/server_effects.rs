@@ -16,7 +16,10 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("HubSettings::spare_process", "the process without a session that was kept for the next one is ended"),
     ("GatewayLimits::body_bytes", "the request is rejected"),
     ("GatewayLimits::body_seconds", "the same"),
-    ("GatewayLimits::sync_seconds", "the response is `processing`, and the message goes on"),
+    (
+        "GatewayLimits::sync_seconds",
+        "the response is `processing`, and the message goes on. A request that waits for room is rejected",
+    ),
     ("GatewayLimits::task_seconds", "the task or message without a limit of its own ends with `timeout`"),
     ("GatewayLimits::question_seconds", "the question of a task is cancelled"),
     ("GatewayLimits::requests_per_minute", "the next request of the principal is rejected"),
@@ -26,7 +29,10 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
         "GatewayLimits::principal_connections",
         "the next request of the principal on another connection is rejected, and its connection is closed",
     ),
-    ("GatewayLimits::principal_response_bytes", "further pages and records of the principal wait"),
+    (
+        "GatewayLimits::principal_response_bytes",
+        "further pages, records and claims of the principal wait, for `sync_seconds` at most, and are rejected then",
+    ),
     ("GatewayLimits::principal_sessions", "new sessions of the principal at the agent are rejected"),
     ("GatewayLimits::principal_disk_bytes", "new sessions of the principal at the agent are rejected"),
     ("GatewayLimits::lease_seconds", "a message that an agent has claimed for longer returns to its inbox"),

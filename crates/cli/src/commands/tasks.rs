@@ -418,7 +418,7 @@ impl AgentText {
         }
     }
 
-    /// Returns the text of an end as a line, or nothing if it is what the agent has said last.
+    /// Returns the text of an end as a line, or nothing if the agent has written it just before.
     fn unprinted(&self, end: &str) -> String {
         if self.last.ends_with(end) { String::new() } else { format!("\n{end}") }
     }

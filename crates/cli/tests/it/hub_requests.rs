@@ -120,7 +120,7 @@ fn a_task_is_followed_answered_and_cancelled() {
     let hub = Hub::start(data.path());
     let watched = hub.text(&["tasks", "create", "writer", "plan", "--id", "t1", "--watch"]);
     let (streamed, end) = watched.split_once("t1: completed, 100%\n").expect("its end");
-    // The result is what the agent has said already.
+    // The result is the text that was printed already.
     assert!(streamed.contains("plan") && end.is_empty(), "{watched}");
     let listed = hub.json(&["tasks", "list", "writer", "--state", "completed"]);
     assert_eq!((listed.len(), &listed[0]["taskId"]), (1, &json!("t1")));
