@@ -7,6 +7,7 @@ mod messages;
 mod outbox;
 mod principals;
 mod queue;
+mod readers;
 mod rows;
 mod schema;
 mod statistics;
@@ -16,7 +17,7 @@ mod writer;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use duologue_rpc::Lock as _;
@@ -35,12 +36,14 @@ use super::tasks::{QuestionQuery, StoredQuestion, StoredTask, StoredTaskKey, Tas
 use super::values::{Claim, Claimed, StorePage, StoreTime};
 use super::watch::{StoreSignals, StoreTopic, StoreWatch};
 use crate::error::{Error, Result};
+use readers::StoreReaders;
 use writer::{BatchSlot, StoreWriter};
 
 /// A [`Store`] in a SQLite file with mode 0600, or in memory.
 ///
 /// One process opens the file; a second file, `NAME.lock`, has the lock. Batches of several threads that wait for the
-/// disk at the same time are synced together. Queries do not wait for the writer.
+/// disk at the same time are synced together. Queries do not wait for the writer, and
+/// those of single records do not wait for lists.
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
@@ -48,8 +51,8 @@ pub struct SqliteStore {
     /// The batches that wait for the writer.
     waiting: Mutex<Vec<Arc<BatchSlot>>>,
     writer: Mutex<StoreWriter>,
-    /// A second connection for queries, which a store in memory has not.
-    reader: Option<Mutex<Connection>>,
+    /// The connections for queries, which a store in memory has not.
+    readers: Option<StoreReaders>,
     signals: StoreSignals,
     opening: SweepReport,
     _lock: Option<File>,
@@ -102,12 +105,8 @@ impl SqliteStore {
             let folder = folder.unwrap_or(Path::new("."));
             crate::disk::sync_folder(folder).map_err(|error| Error::file(folder, error))?;
         }
-        let reader = connect(&path).and_then(|reader| {
-            reader.pragma_update(None, "query_only", true)?;
-            Ok(reader)
-        });
-        let reader = reader.map_err(|error| failure(&path, error))?;
-        SqliteStore::new(path, settings, database, Some(reader), Some(lock), wall)
+        let readers = StoreReaders::open(&path).map_err(|error| failure(&path, error))?;
+        SqliteStore::new(path, settings, database, Some(readers), Some(lock), wall)
     }
 
     /// Creates an empty store in memory.
@@ -127,7 +126,7 @@ impl SqliteStore {
         path: PathBuf,
         settings: StoreSettings,
         database: Connection,
-        reader: Option<Connection>,
+        readers: Option<StoreReaders>,
         lock: Option<File>,
         wall: u64,
     ) -> Result<Self> {
@@ -139,7 +138,7 @@ impl SqliteStore {
             settings,
             waiting: Mutex::default(),
             writer: Mutex::new(writer),
-            reader: reader.map(Mutex::new),
+            readers,
             signals: StoreSignals::new(),
             opening,
             _lock: lock,
@@ -158,9 +157,23 @@ impl SqliteStore {
         &self.path
     }
 
+    /// Reads single records, or a bounded number of them.
     fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        let result = match &self.reader {
-            Some(reader) => query(&reader.lock_unpoisoned()),
+        self.query(StoreReaders::records, query)
+    }
+
+    /// Reads pages and numbers of records, which can take long.
+    fn read_list<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        self.query(StoreReaders::list, query)
+    }
+
+    fn query<T>(
+        &self,
+        reader: fn(&StoreReaders) -> MutexGuard<'_, Connection>,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T> {
+        let result = match &self.readers {
+            Some(readers) => query(&reader(readers)),
             None => query(self.writer.lock_unpoisoned().database()),
         };
         result.map_err(|error| failure(&self.path, error))
@@ -238,7 +251,7 @@ impl Store for SqliteStore {
     }
 
     fn agents(&self, query: &AgentQuery) -> Result<StorePage<RegisteredAgent>> {
-        self.read(|database| agents::list(database, query, self.settings.page(query.limit)))
+        self.read_list(|database| agents::list(database, query, self.settings.page(query.limit)))
     }
 
     fn message(&self, key: &InboxKey) -> Result<Option<StoredMessage>> {
@@ -246,7 +259,7 @@ impl Store for SqliteStore {
     }
 
     fn messages(&self, query: &MessageQuery) -> Result<StorePage<StoredMessage>> {
-        self.read(|database| messages::list(database, query, self.settings.page(query.limit)))
+        self.read_list(|database| messages::list(database, query, self.settings.page(query.limit)))
     }
 
     fn task(&self, key: &StoredTaskKey) -> Result<Option<StoredTask>> {
@@ -254,7 +267,7 @@ impl Store for SqliteStore {
     }
 
     fn tasks(&self, query: &TaskQuery) -> Result<StorePage<StoredTask>> {
-        self.read(|database| tasks::list(database, query, self.settings.page(query.limit)))
+        self.read_list(|database| tasks::list(database, query, self.settings.page(query.limit)))
     }
 
     fn median_duration(&self, agent: &str, kind: &str, last: u64) -> Result<Option<Duration>> {
@@ -268,7 +281,7 @@ impl Store for SqliteStore {
     }
 
     fn questions(&self, query: &QuestionQuery) -> Result<StorePage<StoredQuestion>> {
-        self.read(|database| tasks::questions(database, query, self.settings.page(query.limit)))
+        self.read_list(|database| tasks::questions(database, query, self.settings.page(query.limit)))
     }
 
     fn delivery(&self, id: u64) -> Result<Option<OutboxEntry>> {
@@ -276,7 +289,7 @@ impl Store for SqliteStore {
     }
 
     fn deliveries(&self, query: &OutboxQuery) -> Result<StorePage<OutboxEntry>> {
-        self.read(|database| outbox::list(database, query, self.settings.page(query.limit)))
+        self.read_list(|database| outbox::list(database, query, self.settings.page(query.limit)))
     }
 
     fn stream_end(&self, stream: &str) -> Result<Option<u64>> {
@@ -296,7 +309,7 @@ impl Store for SqliteStore {
     }
 
     fn principals(&self, offset: u64, limit: u64) -> Result<StorePage<StoredPrincipal>> {
-        self.read(|database| principals::list(database, offset, self.settings.page(limit)))
+        self.read_list(|database| principals::list(database, offset, self.settings.page(limit)))
     }
 
     fn erasures(&self) -> Result<Vec<String>> {
@@ -304,11 +317,11 @@ impl Store for SqliteStore {
     }
 
     fn export(&self, principal: &str, position: &ExportPosition) -> Result<ExportPage> {
-        self.read(|database| erase::export(database, principal, position))
+        self.read_list(|database| erase::export(database, principal, position))
     }
 
     fn statistics(&self) -> Result<StoreStatistics> {
-        self.read(statistics::read)
+        self.read_list(statistics::read)
     }
 
     fn watch(&self, topic: &StoreTopic) -> StoreWatch {
@@ -322,7 +335,7 @@ const STATEMENTS: usize = 128;
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let database = Connection::open(path)?;
     database.set_prepared_statement_cache_capacity(STATEMENTS);
-    // The two connections of this process wait for each other while a file is checkpointed.
+    // The connections of this process wait for each other while a file is checkpointed.
     database.busy_timeout(Duration::from_secs(10))?;
     database.pragma_update(None, "journal_mode", "wal")?;
     database.pragma_update(None, "synchronous", "full")?;
@@ -339,5 +352,33 @@ fn failure(path: &Path, error: rusqlite::Error) -> Error {
             Error::StoreDamaged { path: path.into(), reason: error.to_string() }
         }
         _ => Error::Database { path: path.into(), error: Arc::new(error) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::batch::StoreChange;
+    use crate::tables::messages::{MessageSender, NewInboxMessage};
+    use crate::tables::values::JsonText;
+
+    /// Lists that have all their connections stop no other query and no change.
+    #[test]
+    fn lists_hold_up_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.sqlite");
+        let store = SqliteStore::open(path, StoreSettings::default(), 0).expect("a store");
+        let time = StoreTime::new(Duration::from_secs(1), 1000);
+        let content = JsonText::of("text").expect("a text");
+        let message = NewInboxMessage::new("writer", "m1", MessageSender::new("alice", "alice"), content);
+        let key = message.key();
+        let readers = store.readers.as_ref().expect("a file has them");
+        let lists = [readers.list(), readers.list()];
+        store.apply(StoreBatch::new(time).with(StoreChange::Enqueue(message))).expect("an acceptance");
+        assert!(store.message(&key).expect("a query").is_some());
+        let claim = Claim::new(time, Duration::from_secs(1), "worker");
+        assert_eq!(store.claim_messages("writer", &claim).expect("a claim").entries.len(), 1);
+        drop(lists);
+        assert_eq!(store.messages(&MessageQuery::default()).expect("a list").total, 1);
     }
 }

@@ -127,7 +127,7 @@ impl Filter {
         self
     }
 
-    /// Reads a page of a table. What is beyond the page is not read.
+    /// Reads a page of a table, in the order of its primary key. What is beyond the page is not read.
     pub(super) fn page<T>(
         self,
         database: &Connection,
@@ -144,7 +144,7 @@ impl Filter {
         let snapshot = database.unchecked_transaction()?;
         let mut count = snapshot.prepare_cached(&format!("SELECT count(*) FROM {table} {conditions}"))?;
         let total = count.query_row(params_from_iter(&values), |row| number(row, 0))?;
-        let text = format!("SELECT {columns} FROM {table} {conditions} ORDER BY {order} LIMIT ? OFFSET ?");
+        let text = page_query(columns, table, order, &conditions);
         values.extend([int(room.entries).into(), int(offset).into()]);
         let mut statement = snapshot.prepare_cached(&text)?;
         let (mut items, mut bytes) = (Vec::new(), 0);
@@ -157,5 +157,39 @@ impl Filter {
             items.push(read(row)?);
         }
         Ok(StorePage { items, offset, limit: room.entries, total })
+    }
+}
+
+/// Returns the query for a page. It finds the keys of the page first, so an index with the conditions is enough for the
+/// rows in front of it.
+fn page_query(columns: &str, table: &str, order: &str, conditions: &str) -> String {
+    let key = order.trim_end_matches(" DESC");
+    let keys = format!("SELECT {key} FROM {table} {conditions} ORDER BY {order} LIMIT ? OFFSET ?");
+    format!("SELECT {columns} FROM {table} WHERE {key} IN ({keys}) ORDER BY {order}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::tables::sqlite::{messages, schema, tasks};
+
+    /// The lists of a principal and of an agent read the rows of their page alone.
+    #[test]
+    fn the_rows_in_front_of_a_page_are_not_read() {
+        let database = Connection::open_in_memory().expect("a database");
+        schema::migrate(&database, Path::new(":memory:")).expect("tables");
+        for (columns, table, order, conditions, index) in [
+            (messages::COLUMNS, "messages", "seq", "agent = 'a' AND principal = 'p'", "messages_key"),
+            (messages::COLUMNS, "messages", "seq", "agent = 'a'", "messages_key"),
+            (tasks::COLUMNS, "tasks", "seq DESC", "agent = 'a'", "tasks_agent"),
+        ] {
+            let query = page_query(columns, table, order, &format!("WHERE {conditions}"));
+            let mut plan = database.prepare(&format!("EXPLAIN QUERY PLAN {query}")).expect("a query");
+            let plan = plan.query_map([1, 90_000], |row| row.get::<_, String>(3)).expect("a plan");
+            let plan = plan.map(|step| step.expect("a step") + "; ").collect::<String>();
+            assert!(plan.contains(&format!("USING COVERING INDEX {index}")), "{table}: {plan}");
+        }
     }
 }
