@@ -22,6 +22,10 @@ pub(crate) struct Faults {
     pub(crate) claim: AtomicBool,
     pub(crate) claims: AtomicUsize,
     pub(crate) reads: AtomicUsize,
+    /// While a test has it, no list of messages is read.
+    pub(crate) lists: tokio::sync::Mutex<()>,
+    /// The principals whose messages were listed, when the lists began.
+    pub(crate) begun: Mutex<Vec<Option<String>>>,
     /// All calls that read or write the database.
     pub(crate) calls: AtomicUsize,
     plan: Mutex<FaultPlan>,
@@ -222,6 +226,10 @@ impl Store for FaultyStore {
     }
 
     fn messages(&self, query: &MessageQuery) -> Result<StorePage<StoredMessage>> {
+        self.faults.begun.lock_unpoisoned().push(query.principal.clone());
+        if self.faults.lists.try_lock().is_err() {
+            drop(self.faults.lists.blocking_lock());
+        }
         self.read()?.messages(query)
     }
 

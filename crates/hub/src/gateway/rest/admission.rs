@@ -107,6 +107,11 @@ impl Admission {
         room
     }
 
+    /// Waits for the turn of the principal to read a list from the store.
+    pub(crate) async fn list_turn(&self) -> ResponseRoom {
+        self.rest.list_turn(&self.principal).await
+    }
+
     /// Gives back the room.
     pub(crate) fn leave_room(&mut self) {
         self.room = ResponseRoom::default();

@@ -286,8 +286,9 @@ pub(crate) async fn list(
     with_offline: bool,
 ) -> Result<SentReply, Refusal> {
     let admission = caller.open_page().await?;
-    let gateway = caller.gateway().clone();
-    let listed = gateway.in_store(move |store| matching(store, &caller, filter, with_offline)).await?;
+    let (rest, principal) = (caller.rest.clone(), caller.principal.clone());
+    let listed = move |store: &dyn Store| matching(store, &caller, filter, with_offline);
+    let listed = rest.read_list(&principal.id, listed).await?;
     Ok(admission.until_sent(RestReply::ok(&listed)?))
 }
 

@@ -20,7 +20,7 @@ use crate::gateway::rest::values::{
     AgentTarget, MessageTarget, PageLimit, PageOffset, Pagination, RestFailure, RestMetadata, RestNumber,
     RestPriority, SenderQuery, conflict, unless_null,
 };
-use crate::gateway::rest::visibility::{find_message, list_visible};
+use crate::gateway::rest::visibility::{Visible, find_message, list_visible};
 use crate::gateway::{Refusal, events};
 
 /// A message in an inbox.
@@ -170,9 +170,10 @@ pub(crate) async fn get_message(
     let admission = caller.open_record().await?;
     let MessageTarget { agent_id, message_id } = target;
     let (visible, own) = (caller.sees(Action::Message, &agent_id), caller.id().to_owned());
-    let find =
-        move |store: &dyn Store| find_message(store, &visible, &own, (&agent_id, &message_id), query.sender);
-    let found = caller.gateway().in_store(find).await?.ok_or_else(|| Refusal::not_found("message"))?;
+    let find = move |store: &dyn Store, visible: &Visible| {
+        find_message(store, visible, &own, (&agent_id, &message_id), query.sender)
+    };
+    let found = caller.find(visible, find).await?.ok_or_else(|| Refusal::not_found("message"))?;
     Ok(admission.until_sent(RestReply::ok(&RestInboxMessage::try_from(found)?)?))
 }
 

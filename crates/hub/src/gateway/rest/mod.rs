@@ -36,6 +36,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
+use duologue_store::Store;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use utoipa::openapi::OpenApi;
@@ -46,7 +47,7 @@ use crate::gateway::access::Principal;
 use crate::gateway::rest::limits::RequestRates;
 use crate::gateway::rest::operations::StoreProbe;
 use crate::gateway::rest::request::RunningKeys;
-use crate::gateway::rest::response_room::ResponseRooms;
+use crate::gateway::rest::response_room::{ResponseRoom, ResponseRooms};
 use crate::gateway::rest::session_view::SessionViews;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
 use crate::place_counts::PlaceCounts;
@@ -103,11 +104,36 @@ pub(crate) struct RestShared {
     open: Arc<Semaphore>,
     open_of: PlaceCounts<Arc<str>>,
     rooms: ResponseRooms,
+    /// The room of a list that is read from the store, which has all of it.
+    lists: ResponseRooms,
     rates: RequestRates,
     /// The keys of requests that run.
     pub(crate) running: RunningKeys,
     pub(crate) probe: StoreProbe,
     pub(crate) views: SessionViews,
+}
+
+impl RestShared {
+    /// Reads a list from the store when it is the principal's turn: each has one list there at once.
+    ///
+    /// The list has the turn until it is read, also if the client has left.
+    pub(crate) async fn read_list<T: Send + 'static>(
+        &self,
+        principal: &Arc<str>,
+        read: impl FnOnce(&dyn Store) -> duologue_store::Result<T> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let turn = self.list_turn(principal).await;
+        let read = move |store: &dyn Store| {
+            let _turn = turn;
+            read(store)
+        };
+        self.gateway.in_store(read).await
+    }
+
+    /// Waits for the turn of a principal to read a list from the store.
+    pub(crate) async fn list_turn(&self, principal: &Arc<str>) -> ResponseRoom {
+        self.lists.take(principal, 1).await
+    }
 }
 
 /// Creates the router of the interface. The caller has checked the key of a request and puts the [`Principal`] into
@@ -119,6 +145,7 @@ pub(crate) fn router(gateway: &Arc<GatewayShared>) -> Router {
         open: Arc::new(Semaphore::new(limits.open_requests.min(Semaphore::MAX_PERMITS))),
         open_of: PlaceCounts::default(),
         rooms: ResponseRooms::new(limits.principal_response_bytes),
+        lists: ResponseRooms::new(1),
         rates: RequestRates::new(limits.requests_per_minute),
         running: RunningKeys::default(),
         probe: StoreProbe::default(),

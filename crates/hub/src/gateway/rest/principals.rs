@@ -153,7 +153,9 @@ impl Export {
         while let Some(position) = next {
             self.take_room().await?;
             let (store, owner) = (gateway.store.clone(), principal.to_owned());
+            let turn = self.admission.list_turn().await;
             let read = move || {
+                let _turn = turn;
                 let page = store.export(&owner, &position)?;
                 let lines: String = page.records.iter().map(|record| format!("{record}\n")).collect();
                 Ok::<_, Error>((lines, page.next))

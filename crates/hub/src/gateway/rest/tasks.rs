@@ -20,7 +20,7 @@ use crate::gateway::rest::values::{
     AgentTarget, OwnerQuery, PageLimit, PageOffset, Pagination, RestFailure, RestId, RestMetadata,
     RestNumber, RestPriority, RestUrl, TaskTarget, unless_null,
 };
-use crate::gateway::rest::visibility::{RoutedAgent, find_task, list_visible};
+use crate::gateway::rest::visibility::{RoutedAgent, Visible, find_task, list_visible};
 use crate::gateway::rest_agent::outbound_settings;
 use crate::gateway::routing::OPERATOR;
 use crate::gateway::states::task_status;
@@ -465,8 +465,10 @@ pub(crate) async fn visible_task(
 ) -> Result<StoredTask, Refusal> {
     let TaskTarget { agent_id, task_id } = target;
     let (visible, own) = (caller.sees(Action::Task, &agent_id), caller.id().to_owned());
-    let find = move |store: &dyn Store| find_task(store, &visible, &own, (&agent_id, &task_id), owner);
-    caller.gateway().in_store(find).await?.ok_or_else(|| Refusal::not_found("task"))
+    let find = move |store: &dyn Store, visible: &Visible| {
+        find_task(store, visible, &own, (&agent_id, &task_id), owner)
+    };
+    caller.find(visible, find).await?.ok_or_else(|| Refusal::not_found("task"))
 }
 
 /// Checks that the caller may change a task that it can see: the owner may, and an administrator.

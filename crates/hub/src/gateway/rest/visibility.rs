@@ -72,6 +72,21 @@ impl RestCaller {
         }
     }
 
+    /// Finds a record in the store, among those that the principal can see.
+    pub(crate) async fn find<T: Send + 'static>(
+        &self,
+        visible: Visible,
+        find: impl FnOnce(&dyn Store, &Visible) -> duologue_store::Result<Option<T>> + Send + 'static,
+    ) -> Result<Option<T>, Refusal> {
+        // A search among the records of all reads as much as a list.
+        let is_search = visible == Visible::All;
+        let find = move |store: &dyn Store| find(store, &visible);
+        match is_search {
+            true => self.rest.read_list(&self.principal.id, find).await,
+            false => self.gateway().in_store(find).await,
+        }
+    }
+
     /// Returns the agent for an address.
     ///
     /// An id alone stays as it is, unless there is a fallback. The permission for `operator` comes with the fallback.
@@ -129,7 +144,7 @@ pub(crate) async fn list_visible<T: Send + 'static>(
         let is_absent = store.agent(&agent)?.is_none();
         Ok((is_absent, list(store, Some(agent), filter.flatten())?))
     };
-    let (is_absent, mut page) = caller.gateway().in_store(read).await?;
+    let (is_absent, mut page) = caller.rest.read_list(&caller.principal.id, read).await?;
     if is_empty {
         (page.items, page.total) = (Vec::new(), 0);
     }

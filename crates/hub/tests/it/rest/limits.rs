@@ -1,11 +1,15 @@
 //! Refusals of the framework, versions and limits.
 
+use std::sync::Arc;
+
+use duologue_rpc::Lock as _;
 use duologue_store::{
     JsonText, MessageSender, NewInboxMessage, RegisteredAgent, RegistrySource, StoreChange, StoreSettings,
 };
 use futures_util::future::join_all;
 use serde_json::json;
 
+use crate::faulty_store::{Faults, FaultyStore};
 use crate::remote_agents::until;
 use crate::rest::world::{ADMIN, ALICE, BOB, Call, REMOTE, RestWorld};
 
@@ -236,6 +240,41 @@ async fn an_export_has_the_room_of_its_parts() {
     world.get(ALICE, "/agents").await.expect(200);
     let whole = unread.end().await;
     assert_eq!(whole.matches("{\"message\":").count(), 100);
+    world.stop().await;
+}
+
+/// Each principal has one list in the store at once, also if its client has left. The lists of others pass.
+#[tokio::test]
+async fn a_principal_has_one_list_in_the_store() {
+    let faults = Arc::new(Faults::default());
+    let store = Arc::new(FaultyStore::new(faults.clone()));
+    let world = RestWorld::start_with("", |settings| settings.backend = Some(store)).await;
+    world.put(REMOTE, "/registry/agents/remote", "{}").await.expect(201);
+    let messages = "/agents/remote/messages";
+    let begun = async |expected: &[&str]| {
+        let found = || faults.begun.lock_unpoisoned().iter().flatten().cloned().collect::<Vec<_>>();
+        until(async || (found().len() >= expected.len()).then_some(())).await;
+        assert_eq!(found(), expected);
+    };
+    let held = faults.lists.lock().await;
+    let left = world.open(&Call::new("GET", messages).key(BOB)).await;
+    begun(&["bob"]).await;
+    drop(left);
+    let waiting = world.open(&Call::new("GET", messages).key(BOB)).await;
+    // Single records and changes do not wait, neither those of the principal nor those of others.
+    for key in [BOB, ALICE] {
+        let message = json!({"messageId": "m1", "message": {"type": "notify", "content": "a"}});
+        world.post(key, messages, message).await.expect(202);
+        world.get(key, &format!("{messages}/m1")).await.expect(200);
+    }
+    let other = world.open(&Call::new("GET", messages).key(ALICE)).await;
+    begun(&["bob", "alice"]).await;
+    assert!(waiting.is_silent() && other.is_silent());
+    drop(held);
+    for list in [waiting, other] {
+        assert!(list.end().await.starts_with("HTTP/1.1 200"));
+    }
+    begun(&["bob", "alice", "bob"]).await;
     world.stop().await;
 }
 
