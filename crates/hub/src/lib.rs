@@ -19,6 +19,7 @@ mod credential;
 mod deliveries;
 mod error;
 mod exchange_state;
+mod fair_places;
 mod finishing;
 #[cfg(feature = "gateway")]
 pub mod gateway;

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use duologue_store::LeaseToken;
 
 use crate::deliveries::DeliverySettings;
+use crate::fair_places::FairPlaces;
 
 /// The limits that a post counts against.
 #[derive(Clone, Debug)]
@@ -25,9 +26,8 @@ pub(crate) struct WaitingPost {
 /// The places.
 #[derive(Debug, Default)]
 pub(crate) struct DeliverySlots {
-    running: usize,
-    hosts: HashMap<String, usize>,
-    principals: HashMap<String, usize>,
+    all: FairPlaces,
+    hosts: HashMap<String, FairPlaces>,
     waiting: VecDeque<WaitingPost>,
 }
 
@@ -37,34 +37,30 @@ impl DeliverySlots {
         settings.waiting.max(1).saturating_sub(self.waiting.len())
     }
 
-    /// Returns true if a post can have a place. A principal never has more than are free for others, so that several slow
-    /// ones do not take all.
+    /// Returns true if a post can have a place, in total and at its host.
     fn may_take(&self, key: &SlotKey, settings: &DeliverySettings) -> bool {
-        let free = settings.concurrent.max(1).saturating_sub(self.running);
-        let own = count_of(&self.principals, &key.principal);
-        own < free && count_of(&self.hosts, &key.host) < settings.per_host.max(1)
+        let at_host = self.hosts.get(&key.host);
+        self.all.may_take(&key.principal, settings.concurrent.max(1))
+            && at_host.is_none_or(|host| host.may_take(&key.principal, settings.per_host.max(1)))
     }
 
     /// Takes a place if there is one.
     pub(crate) fn take(&mut self, key: &SlotKey, settings: &DeliverySettings) -> bool {
         let is_free = self.may_take(key, settings);
         if is_free {
-            self.running += 1;
-            *self.hosts.entry(key.host.clone()).or_default() += 1;
-            *self.principals.entry(key.principal.clone()).or_default() += 1;
+            self.all.add(&key.principal);
+            self.hosts.entry(key.host.clone()).or_default().add(&key.principal);
         }
         is_free
     }
 
     /// Returns a place.
     pub(crate) fn release(&mut self, key: &SlotKey) {
-        self.running = self.running.saturating_sub(1);
-        for (counts, name) in [(&mut self.hosts, &key.host), (&mut self.principals, &key.principal)] {
-            if let Some(count) = counts.get_mut(name) {
-                *count = count.saturating_sub(1);
-                if *count == 0 {
-                    counts.remove(name);
-                }
+        self.all.release(&key.principal);
+        if let Some(host) = self.hosts.get_mut(&key.host) {
+            host.release(&key.principal);
+            if host.taken() == 0 {
+                self.hosts.remove(&key.host);
             }
         }
     }
@@ -82,7 +78,7 @@ impl DeliverySlots {
     /// Takes a place for a waiting post that can have one: the first one of the principal with the fewest that run.
     pub(crate) fn next(&mut self, settings: &DeliverySettings) -> Option<WaitingPost> {
         let ready = self.waiting.iter().enumerate().filter(|(_, post)| self.may_take(&post.key, settings));
-        let first = ready.min_by_key(|(_, post)| count_of(&self.principals, &post.key.principal));
+        let first = ready.min_by_key(|(_, post)| self.all.count_of(&post.key.principal));
         let next = first.map(|(index, _)| index).and_then(|index| self.waiting.remove(index))?;
         self.take(&next.key, settings);
         Some(next)
@@ -92,10 +88,6 @@ impl DeliverySlots {
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = WaitingPost> {
         std::mem::take(&mut self.waiting).into_iter()
     }
-}
-
-fn count_of(counts: &HashMap<String, usize>, name: &str) -> usize {
-    counts.get(name).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -113,5 +105,15 @@ mod tests {
             |principal: &str| (0..100).filter(|it| slots.take(&key(principal, *it), &settings)).count();
         assert_eq!(["a", "b", "c", "d", "e"].map(&mut fill), [32, 16, 8, 4, 2]);
         assert_eq!(["f", "g", "h"].map(fill), [1, 1, 0]);
+    }
+    #[test]
+    fn a_slow_principal_leaves_places_of_a_host_for_others() {
+        let (mut slots, settings) = (DeliverySlots::default(), DeliverySettings::default());
+        let at_host = |principal: &str| SlotKey { host: "shared.example".to_owned(), ..key(principal, 0) };
+        let mut fill =
+            |principal: &str| (0..100).filter(|_| slots.take(&at_host(principal), &settings)).count();
+        assert_eq!(["a", "b", "c", "d", "e"].map(&mut fill), [4, 2, 1, 1, 0]);
+        slots.release(&at_host("a"));
+        assert!(!slots.take(&at_host("a"), &settings) && slots.take(&at_host("e"), &settings));
     }
 }

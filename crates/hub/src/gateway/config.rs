@@ -142,10 +142,14 @@ pub struct AgentConfig {
     /// The MIME types that it accepts. `text/plain` by default.
     #[serde(default = "text_only")]
     pub mime_types: Vec<String>,
-    /// The tasks that run at a time. 4 by default.
+    /// The tasks that run at a time. 4 by default. With principals, one has at most as many of these places as it leaves to others.
     #[serde(default = "default_tasks")]
     pub max_tasks: usize,
-    /// The messages that are answered at a time. 4 by default.
+    /// The further tasks that have asked their owners something, 4 by default. A task that asks leaves its place among `max_tasks` for
+    /// one of these until its end, if one is free for its owner by the same rule. With 0 it keeps its place.
+    #[serde(default = "default_tasks")]
+    pub max_asking_tasks: usize,
+    /// The messages that are answered at a time. 4 by default. Principals share them as those of tasks.
     #[serde(default = "default_tasks")]
     pub max_messages: usize,
     /// The bytes of the logs of its sessions at which new sessions are refused. 100 GiB by default.
@@ -596,7 +600,7 @@ impl GatewayConfig {
 
 impl GatewayConfig {
     /// Returns true if there are principals beside the local user.
-    fn has_principals(&self) -> bool {
+    pub(crate) fn has_principals(&self) -> bool {
         !self.principals.is_empty() || !self.token_providers.is_empty()
     }
 }

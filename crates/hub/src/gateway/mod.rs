@@ -37,6 +37,7 @@ mod task_run;
 #[cfg(feature = "tokens")]
 mod tokens;
 mod work;
+mod work_seats;
 mod work_turn;
 
 use std::collections::BTreeMap;

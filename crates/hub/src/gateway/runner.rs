@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use duologue_store::{
     Claim, Claimed, Error as StoreError, JsonText, LeaseToken, Leased, NewDelivery, OutboxKind, Store,
-    StoreBatch, StoreChange, StoreTime, StoreTopic, StoredTask, StoredTaskKey, SweepTimes, TaskQuery,
-    TaskUpdate,
+    StoreBatch, StoreChange, StoreTime, StoreTopic, StoredMessage, StoredTask, StoredTaskKey, SweepTimes,
+    TaskQuery, TaskUpdate,
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::gateway::config::AgentConfig;
 use crate::gateway::work::WorkPlace;
+use crate::gateway::work_seats::WorkSeats;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events, messages, remote, states, task_run};
 
 /// The time after which the work of a worker that does not renew its lease counts as lost.
@@ -42,23 +43,29 @@ pub(crate) fn spawn(workers: &mut JoinSet<()>, gateway: &Arc<GatewayShared>, age
     workers.spawn(async move {
         let topic = StoreTopic::AgentTasks(name.clone());
         let claim = |store: &dyn Store, agent: &str, claim: &Claim| store.claim_tasks(agent, claim);
-        serve_queue(&shared, &name, |agent| agent.max_tasks, &topic, claim, task_run::run).await;
+        let places = |agent: &AgentConfig| (agent.max_tasks, agent.max_asking_tasks);
+        let owner = |task: &StoredTask| task.key.owner.clone();
+        serve_queue(&shared, &name, places, &topic, claim, owner, task_run::run).await;
     });
     let (shared, name) = (gateway.clone(), agent.to_owned());
     workers.spawn(async move {
         let topic = StoreTopic::Inbox(name.clone());
         let claim = |store: &dyn Store, agent: &str, claim: &Claim| store.claim_messages(agent, claim);
-        serve_queue(&shared, &name, |agent| agent.max_messages, &topic, claim, messages::run).await;
+        let places = |agent: &AgentConfig| (agent.max_messages, 0);
+        let owner = |message: &StoredMessage| message.from.principal.clone();
+        serve_queue(&shared, &name, places, &topic, claim, owner, messages::run).await;
     });
 }
 
-/// Takes entries from a queue while there are free places, and works on them.
+/// Takes entries from a queue while there are free places, and works on them. `places` returns those of work, and those
+/// of work that has asked its owner something.
 async fn serve_queue<T, C, F>(
     gateway: &Arc<GatewayShared>,
     agent: &str,
-    places: impl Fn(&AgentConfig) -> usize,
+    places: impl Fn(&AgentConfig) -> (usize, usize),
     topic: &StoreTopic,
     claim_entries: C,
+    owner: impl Fn(&T) -> String,
     run: impl Fn(Arc<GatewayShared>, Leased<T>, WorkPlace) -> F,
 ) where
     T: Send + 'static,
@@ -70,24 +77,31 @@ async fn serve_queue<T, C, F>(
     let mut closing = gateway.closing.subscribe();
     let mut running = JoinSet::new();
     let mut changes = gateway.store.watch(topic);
+    let seats = WorkSeats::new(gateway.config.has_principals());
     while !*closing.borrow_and_update() {
         // An agent that attaches again can have another number.
-        let places = gateway.hosted(agent).map_or(0, |entry| places(&entry.config));
-        let free = places.saturating_sub(running.len());
+        let (places, asking) = gateway.hosted(agent).map_or((0, 0), |entry| places(&entry.config));
+        let full = seats.full_owners(places);
         let mut pause = None;
         // A drain that begins from here on waits for what is claimed.
         let claiming = WorkPlace::claiming(gateway);
         // The work of an agent that is away waits.
-        if free > 0 && *online.borrow_and_update() && !gateway.is_draining() {
-            let claim = Claim::new(gateway.time(), LEASE, "hub").max(free);
+        if let Some(full) = full
+            && *online.borrow_and_update()
+            && !gateway.is_draining()
+        {
+            // One at a time: with its place, its owner can be at its limit.
+            let claim = Claim::new(gateway.time(), LEASE, "hub").except(full);
             let name = agent.to_owned();
             match gateway.in_store(move |store| claim_entries(store, &name, &claim)).await {
                 Ok(claimed) => {
-                    let count = claimed.entries.len();
-                    for leased in claimed.entries {
-                        running.spawn(run(gateway.clone(), leased, WorkPlace::new(gateway)));
-                    }
-                    if count == free {
+                    if let Some(leased) = claimed.entries.into_iter().next() {
+                        let seat = seats.take(&owner(&leased.entry), asking);
+                        let work = run(gateway.clone(), leased, WorkPlace::new(gateway, seat.clone()));
+                        running.spawn(async move {
+                            let _seat = seat;
+                            work.await;
+                        });
                         continue;
                     }
                     let now = gateway.time().now;
@@ -102,6 +116,7 @@ async fn serve_queue<T, C, F>(
         let due = pin!(sleep(pause.unwrap_or_default()));
         tokio::select! {
             Some(_) = running.join_next(), if !running.is_empty() => {}
+            () = seats.left() => {}
             () = changes.changed() => {}
             Ok(()) = online.changed() => {}
             () = due, if waits => {}
@@ -369,6 +384,54 @@ mod tests {
             sweep_once(&gateway, &mut left).await.expect("a sweep");
             assert_eq!((is_there(&task), is_there(&open)), (is_kept, true));
         }
+    }
+
+    #[tokio::test]
+    async fn a_principal_whose_tasks_wait_for_answers_leaves_places_for_others() {
+        let principal = |id| format!("[[principals]]\nid = \"{id}\"\nkey_sha256 = \"{id:0>64}\"\n");
+        let principals = principal("a1") + &principal("b1");
+        let agent = format!("command = [\"false\"]\ntrust = \"shared\"\nmax_tasks = 4\n{principals}");
+        let (gateway, _folder) = gateway(&agent, |_| {});
+        let create = |owner: &str, id: &str, priority: u8| {
+            let key = StoredTaskKey::new(owner, "writer", id);
+            let mut new = NewTask::new(key, owner, "write", JsonText::default());
+            new.priority = priority;
+            let batch = StoreBatch::new(gateway.time()).with(StoreChange::CreateTask(new));
+            gateway.store.apply(batch).expect("a task");
+        };
+        (1..=9).for_each(|number| create("bob", &format!("b{number}"), 5));
+        let (begun, mut seen) = tokio::sync::mpsc::unbounded_channel();
+        let shared = gateway.clone();
+        let queue = tokio::spawn(async move {
+            let topic = StoreTopic::AgentTasks("writer".to_owned());
+            let claim = |store: &dyn Store, agent: &str, claim: &Claim| store.claim_tasks(agent, claim);
+            let owner = |task: &StoredTask| task.key.owner.clone();
+            let run = move |_, leased: Leased<StoredTask>, place: WorkPlace| {
+                // Its place is kept until the test ends.
+                let _ = begun.send((leased.entry.key.task, place));
+                std::future::pending::<()>()
+            };
+            serve_queue(&shared, "writer", |_| (4, 4), &topic, claim, owner, run).await;
+        });
+        let mut next = async || seen.recv().await.expect("a task");
+        // Two of the places of work, then two of those for tasks that have asked. The next ones keep their places.
+        let mut held = Vec::new();
+        for number in 1..=4 {
+            let (id, place) = next().await;
+            assert_eq!(id, format!("b{number}"));
+            held.push(place);
+            if number % 2 == 0 {
+                held.iter().for_each(WorkPlace::ask);
+            }
+        }
+        create("alice", "a1", 9);
+        let (id, _place) = next().await;
+        assert_eq!(id, "a1");
+        // Bob's next task is the older one.
+        create("carol", "c1", 5);
+        let (id, _place) = next().await;
+        assert_eq!(id, "c1");
+        queue.abort();
     }
 
     #[test]

@@ -304,7 +304,7 @@ impl TaskRun {
         match renewing(&self.gateway, self.lease, WorkTurn::begin(&self.gateway, session, task)).await {
             Ok(turn) => {
                 place.begin();
-                self.follow(task, turn, session, changes).await
+                self.follow(task, turn, session, changes, place).await
             }
             Err(end) => end.into(),
         }
@@ -317,6 +317,7 @@ impl TaskRun {
         mut turn: WorkTurn,
         work: &mut WorkSession,
         mut changes: StoreWatch,
+        place: &WorkPlace,
     ) -> TaskEnd {
         let limits = &self.gateway.config.limits;
         let limit = task.timeout_ms.map_or(Duration::from_secs(limits.task_seconds), Duration::from_millis);
@@ -385,9 +386,10 @@ impl TaskRun {
                     None => break,
                 },
                 Some(question) = work.questions.recv() => {
-                    if self.ask(&mut open, question).await.is_err() {
+                    match self.ask(&mut open, question).await {
+                        Ok(()) => place.ask(),
                         // Without an answer the agent may not do it: the question was dropped.
-                        tracing::warn!(task = self.key.task.as_str(), "a question of a task could not be stored");
+                        Err(_) => tracing::warn!(task = self.key.task.as_str(), "a question of a task could not be stored"),
                     }
                 }
                 question = open.given_elsewhere() => {

@@ -7,6 +7,7 @@ use duologue_store::Store;
 use crate::gateway::GatewayShared;
 use crate::gateway::agent_turn::WorkSession;
 use crate::gateway::hosted::HostedEntry;
+use crate::gateway::work_seats::WorkSeat;
 
 /// The number of pieces of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,22 +46,30 @@ enum WorkStage {
 pub(crate) struct WorkPlace {
     gateway: Arc<GatewayShared>,
     stage: WorkStage,
+    seat: Option<Arc<WorkSeat>>,
 }
 
 impl WorkPlace {
     /// Counts a worker that is taking work.
     pub(crate) fn claiming(gateway: &Arc<GatewayShared>) -> Self {
-        WorkPlace::of(gateway, WorkStage::Claiming)
+        WorkPlace::of(gateway, WorkStage::Claiming, None)
     }
 
     /// Counts a piece of work whose turn has not begun.
-    pub(crate) fn new(gateway: &Arc<GatewayShared>) -> Self {
-        WorkPlace::of(gateway, WorkStage::Starting)
+    pub(crate) fn new(gateway: &Arc<GatewayShared>, seat: Arc<WorkSeat>) -> Self {
+        WorkPlace::of(gateway, WorkStage::Starting, Some(seat))
     }
 
-    fn of(gateway: &Arc<GatewayShared>, stage: WorkStage) -> Self {
+    fn of(gateway: &Arc<GatewayShared>, stage: WorkStage, seat: Option<Arc<WorkSeat>>) -> Self {
         gateway.work.send_modify(|counts| *counts.of(stage) += 1);
-        WorkPlace { gateway: gateway.clone(), stage }
+        WorkPlace { gateway: gateway.clone(), stage, seat }
+    }
+
+    /// Notes that the work waits for an answer of its owner.
+    pub(crate) fn ask(&self) {
+        if let Some(seat) = &self.seat {
+            seat.ask();
+        }
     }
 
     /// Notes that the turn has begun.

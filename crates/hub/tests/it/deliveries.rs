@@ -406,14 +406,14 @@ async fn a_slow_receiver_delays_neither_other_hosts_nor_other_principals() {
     running.stop().await;
     let attempts = post.attempts();
     assert_eq!(attempts.len(), 48, "each is sent once");
-    assert_eq!(post.most("http://slow.example/"), 3);
+    assert_eq!(post.most("http://slow.example/"), 2);
     assert!(post.most("http://fast.example/") <= 3 && post.most("all") <= 8);
     let last = |part: &str| {
         let times = attempts.iter().filter(|attempt| attempt.url.contains(part)).map(|attempt| attempt.at);
         times.max().expect("an attempt") - start
     };
     assert!(last("fast") < Duration::from_secs(1), "{:?}", last("fast"));
-    // 24 posts to one host, 3 at a time.
+    // 24 posts to one host, 2 at a time, which leaves a place for others.
     assert!(all >= Duration::from_secs(40) && all < Duration::from_secs(240), "{all:?}");
 }
 

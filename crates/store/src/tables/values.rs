@@ -210,19 +210,28 @@ pub struct Claim {
     pub max: usize,
     /// The name of the worker, for lists.
     pub worker: String,
+    /// The principals whose messages or tasks are left out. A claim of posts leaves out nobody.
+    pub except: Vec<String>,
 }
 
 impl Claim {
     /// Creates a request for one entry.
     #[must_use]
     pub fn new(time: StoreTime, lease: Duration, worker: impl Into<String>) -> Self {
-        Claim { time, lease, max: 1, worker: worker.into() }
+        Claim { time, lease, max: 1, worker: worker.into(), except: Vec::new() }
     }
 
     /// Sets the most entries.
     #[must_use]
     pub fn max(mut self, max: usize) -> Self {
         self.max = max;
+        self
+    }
+
+    /// Leaves out the messages or tasks of principals.
+    #[must_use]
+    pub fn except(mut self, principals: Vec<String>) -> Self {
+        self.except = principals;
         self
     }
 }

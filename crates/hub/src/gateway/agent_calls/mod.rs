@@ -388,7 +388,9 @@ impl Caller {
             }
             // The places of an agent that takes its work over REST are not known.
             let places = gateway.hosted(&target).filter(|_| waits).map(|entry| entry.config.max_tasks);
-            let waiting = places.map(|places| waiting.begin(&agent, &session, &target, places)).transpose();
+            let sharer = gateway.config.has_principals().then_some(&principal.id);
+            let waiting =
+                places.map(|places| waiting.begin(&agent, &session, sharer, &target, places)).transpose();
             let waiting = match waiting {
                 Ok(waiting) => waiting,
                 Err(fault) => return Ok(Err(fault)),

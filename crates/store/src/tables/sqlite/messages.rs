@@ -25,7 +25,7 @@ macro_rules! columns {
     };
 }
 
-pub(super) const QUEUE: QueueSql = queue_sql!(Message, "messages", columns);
+pub(super) const QUEUE: QueueSql = queue_sql!(Message, "messages", "principal", columns);
 
 pub(super) const COLUMNS: &str = columns!();
 

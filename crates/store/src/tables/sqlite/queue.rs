@@ -56,13 +56,15 @@ pub(super) struct QueueSql {
 
 /// Makes the statements of a table. Only messages and tasks have bands, but all have leases.
 macro_rules! queue_sql {
-    ($kind:ident, $table:literal, $columns:ident) => {
+    ($kind:ident, $table:literal, $owner:literal, $columns:ident) => {
         QueueSql {
             kind: LeaseKind::$kind,
             ready: concat!(
                 "SELECT seq, expires FROM ",
                 $table,
-                " WHERE agent = ?1 AND band = ?2 ORDER BY seq LIMIT ?3"
+                " WHERE agent = ?1 AND band = ?2 AND ",
+                $owner,
+                " NOT IN (SELECT value FROM json_each(?4)) ORDER BY seq LIMIT ?3"
             ),
             lease: concat!(
                 "UPDATE ",
@@ -120,6 +122,7 @@ impl QueueSql {
         let mut place = *change.turns().place(self.kind, agent);
         let mut heads: [Option<BandHeads>; 4] = Default::default();
         let (mut claimed, mut bytes) = (Vec::new(), 0);
+        let except = serde_json::Value::from(claim.except.clone()).to_string();
         let database = change.database;
         let mut lease = database.prepare_cached(self.lease)?;
         'claims: while claimed.len() < max && bytes < change.settings.page_bytes {
@@ -136,7 +139,7 @@ impl QueueSql {
                     let limit = max - claimed.len();
                     let rows = match heads {
                         Some(rows) => rows,
-                        None => heads.insert(self.heads(change, agent, band, limit)?),
+                        None => heads.insert(self.heads(change, agent, band, limit, &except)?),
                     };
                     match rows.pop_front() {
                         None => break None,
@@ -181,10 +184,11 @@ impl QueueSql {
         agent: &str,
         band: i64,
         limit: usize,
+        except: &str,
     ) -> rusqlite::Result<BandHeads> {
         let mut statement = change.prepare(self.ready)?;
         statement
-            .query_map(params![agent, band, limit as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .query_map(params![agent, band, limit as i64, except], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect()
     }
 

@@ -28,7 +28,7 @@ macro_rules! columns {
     };
 }
 
-pub(super) const QUEUE: QueueSql = queue_sql!(Task, "tasks", columns);
+pub(super) const QUEUE: QueueSql = queue_sql!(Task, "tasks", "owner", columns);
 
 pub(super) const COLUMNS: &str = columns!();
 

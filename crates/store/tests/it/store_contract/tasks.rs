@@ -13,6 +13,7 @@ use super::{AGENT, OWNER, change, change_at, claim_at, json, on_each_store, task
 on_each_store!(
     a_task_is_created_once,
     a_task_runs_to_its_end,
+    a_claim_leaves_out_principals,
     a_lost_version_names_the_task_and_changes_nothing,
     an_ended_task_is_never_changed_again,
     starting_needs_the_lease,
@@ -71,6 +72,24 @@ fn a_task_is_created_once(store: &dyn Store) {
     let found = get(store, "t1");
     assert_eq!((found.state, found.version, found.progress), (TaskState::Submitted, 1, None));
     assert_eq!((found.created, found.from.principal.as_str()), (time(1).wall, OWNER));
+}
+
+fn a_claim_leaves_out_principals(store: &dyn Store) {
+    create(store, "t1");
+    create(store, "t2");
+    let mut other = task("t3");
+    other.key.owner = "bob".into();
+    assert_eq!(change(store, StoreChange::CreateTask(other)), ChangeOutcome::Done);
+    let claimed = |except: &[&str]| {
+        let except = except.iter().map(ToString::to_string).collect();
+        let claim = claim_at(1, 1).except(except);
+        let entries = store.claim_tasks(AGENT, &claim).expect("claimed").entries;
+        entries.into_iter().map(|leased| leased.entry.key.task).collect::<Vec<_>>()
+    };
+    assert_eq!(claimed(&[OWNER, "bob"]), [""; 0]);
+    assert_eq!(claimed(&[OWNER]), ["t3"]);
+    assert_eq!(claimed(&["bob"]), ["t1"]);
+    assert_eq!(claimed(&[]), ["t2"]);
 }
 
 fn a_task_runs_to_its_end(store: &dyn Store) {
