@@ -135,6 +135,7 @@ fn limits_of_server() -> BTreeMap<String, String> {
     let agent: AgentConfig = serde_json::from_value(serde_json::json!({"id": "a"})).expect("an agent");
     constant("AgentConfig::idle_seconds", agent.idle_seconds);
     constant("AgentConfig::max_idle_sessions", agent.max_idle_sessions as u64);
+    constant("AgentConfig::max_asking_tasks", agent.max_asking_tasks as u64);
     constant("RestSessionView::LOG_BYTES", RestSessionView::LOG_BYTES as u64);
     constant("RestSessionView::LOG_RECORDS", RestSessionView::LOG_RECORDS as u64);
     limits

@@ -54,6 +54,10 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
         "AgentConfig::max_idle_sessions",
         "the session that messages share and that is idle for the longest time is closed",
     ),
+    (
+        "AgentConfig::max_asking_tasks",
+        "the task that asks its owner something keeps its place among `max_tasks`",
+    ),
     ("LogSettings::segment_bytes", "the log continues in another file"),
     ("LogSettings::log_bytes", "the turn ends with an error, and prompts of the session are rejected"),
     ("LogSettings::RESERVE_BYTES", "beyond `log_bytes`, for the records that end what is open"),
