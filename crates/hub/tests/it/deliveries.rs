@@ -418,6 +418,34 @@ async fn a_slow_receiver_delays_neither_other_hosts_nor_other_principals() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn slow_posts_of_one_principal_leave_places_of_a_host_for_others() {
+    let outbox = Outbox::in_memory();
+    for (principal, count) in [("slow", 12), ("fast", 4)] {
+        for number in 0..count {
+            let (stream, url) =
+                (format!("{principal}{number}"), format!("http://shared.example/{principal}"));
+            outbox.push(OutboxKind::Callback, principal, &stream, 0, &url);
+        }
+    }
+    let post = PlayedPost::new(|attempt| {
+        let is_slow = attempt.url.contains("slow");
+        Played::status(200).after(if is_slow { Duration::from_secs(5) } else { MS })
+    });
+    let running = outbox.run(post.clone(), DeliverySettings::default());
+    outbox.emptied().await;
+    running.stop().await;
+    let attempts = post.attempts();
+    let of = |part: &str| {
+        let found = attempts.iter().enumerate().filter(|(_, attempt)| attempt.url.ends_with(part));
+        found.map(|(index, _)| index).collect::<Vec<_>>()
+    };
+    let (slow, fast) = (of("slow"), of("fast"));
+    // Four of eight places are for others, who need not wait until a slow post has ended.
+    assert_eq!((slow.len(), fast.len()), (12, 4));
+    assert!(fast[3] < slow[4], "{slow:?} {fast:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_a_response_and_returns_the_rest() {
     let outbox = Outbox::in_memory();
     for (number, after) in [1, 60, 60].into_iter().enumerate() {
