@@ -175,7 +175,7 @@ impl Drop for RoutingTurn {
     }
 }
 
-/// Chooses the agent with the fewest tasks below its maximum, or the fallback. `Ok(Err(_))` has the reason for which there
+/// Chooses the agent with the fewest tasks below its maximum, or one that has no task of the principal, or the fallback. `Ok(Err(_))` has the reason for which there
 /// is none. An agent that fits the address and has the work already is chosen again, whatever its state is.
 ///
 /// The caller has the turn of the work, and keeps it until the agent has the work.
@@ -199,7 +199,12 @@ pub(crate) fn choose(
         (query.agent, query.ended, query.limit) = (Some(agent.id.clone()), Some(false), 1);
         let running = store.tasks(&query)?.total;
         let card: Value = agent.card.parse().unwrap_or_default();
-        let is_full = card["maxConcurrentTasks"].as_u64().is_some_and(|most| running >= most);
+        let mut is_full = card["maxConcurrentTasks"].as_u64().is_some_and(|most| running >= most);
+        if is_full {
+            // Nobody takes all tasks of an agent from a principal that has none there.
+            query.owner = Some(work.principal.clone());
+            is_full = store.tasks(&query)?.total > 0;
+        }
         // A message waits for no place of a task.
         let fits = !is_full || work.action == Action::Message;
         if fits && best.as_ref().is_none_or(|(fewest, _)| running < *fewest) {

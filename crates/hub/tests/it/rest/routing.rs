@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::world::{ADMIN, ALICE, Call, RestWorld};
+use super::world::{ADMIN, ALICE, BOB, Call, RestWorld};
 
 /// The agents of the tests. They take their tasks over REST, so tasks stay open.
 async fn world() -> RestWorld {
@@ -36,6 +36,9 @@ async fn the_agent_with_the_fewest_tasks_gets_the_next_one() {
     assert_eq!(chosen, ["absent", "remote", "remote"]);
     let full = world.post(ALICE, &format!("{TRAVEL}/tasks"), task("d")).await;
     assert!(full.refused(429, "overloaded").contains("max_tasks"));
+    // They take no place from a principal that has none.
+    let other = world.post(BOB, &format!("{TRAVEL}/tasks"), task("a")).await.expect(202);
+    assert!(["absent", "remote"].contains(&other["agentId"].as_str().unwrap()), "{other}");
     // The same task again is not given to another agent.
     let again = world.post(ALICE, &format!("{TRAVEL}/tasks"), task("a")).await.expect(200);
     assert_eq!(again["taskId"], "a");
