@@ -58,7 +58,7 @@ pub(crate) fn spawn(workers: &mut JoinSet<()>, gateway: &Arc<GatewayShared>, age
 }
 
 /// Takes entries from a queue while there are free places, and works on them. `places` returns those of work, and those
-/// of work that has asked its owner something.
+/// of work that needs answers of its owner.
 async fn serve_queue<T, C, F>(
     gateway: &Arc<GatewayShared>,
     agent: &str,
@@ -414,7 +414,7 @@ mod tests {
             serve_queue(&shared, "writer", |_| (4, 4), &topic, claim, owner, run).await;
         });
         let mut next = async || seen.recv().await.expect("a task");
-        // Two of the places of work, then two of those for tasks that have asked. The next ones keep their places.
+        // Two of the places of work, then two of those for tasks that ask. The next ones keep their places.
         let mut held = Vec::new();
         for number in 1..=4 {
             let (id, place) = next().await;

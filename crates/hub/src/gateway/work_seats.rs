@@ -21,7 +21,7 @@ struct SharedSeats {
 #[derive(Default)]
 struct TakenSeats {
     working: FairPlaces,
-    /// Those of work that has asked its owner something. It stays here until its end, so that an answer takes no place
+    /// Those of work that needs answers of its owner. It stays here until its end, so that an answer takes no place
     /// from others.
     asking: FairPlaces,
 }
