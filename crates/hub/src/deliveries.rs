@@ -38,8 +38,8 @@ pub struct DeliverySettings {
     /// The posts that run at the same time, 64. One principal has at most as many of these places as it leaves to others: 32 if
     /// it is alone. So its slow receivers do not delay the posts of others.
     pub concurrent: usize,
-    /// The posts to one host and port that run at the same time, 8. One principal has at most as many of these places as it leaves
-    /// to others: 4 if it is alone.
+    /// The posts to one host and port that run at the same time, 8. One principal has at most as many of these places
+    /// as it leaves to others: 4 if it is alone.
     pub per_host: usize,
     /// The posts that wait in memory for a place, 1,024. Then no more are taken from the store.
     pub waiting: usize,

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-/// Returns true if an owner with `own` places may take one of those that are `free`. It never has more than are free for
-/// others, except the last one, which goes to an owner without any.
+/// Returns true if an owner with `own` places may take one of those that are `free`. It never has more than are free
+/// for others, except the last one, which goes to an owner without any.
 pub(crate) fn may_take_one(own: usize, free: usize) -> bool {
     own < free
 }

@@ -142,11 +142,13 @@ pub struct AgentConfig {
     /// The MIME types that it accepts. `text/plain` by default.
     #[serde(default = "text_only")]
     pub mime_types: Vec<String>,
-    /// The tasks that run at a time. 4 by default. With principals, one has at most as many of these places as it leaves to others.
+    /// The tasks that run at a time. 4 by default. With principals, one has at most as many of these places as it
+    /// leaves to others.
     #[serde(default = "default_tasks")]
     pub max_tasks: usize,
-    /// The further tasks that wait for answers of their owners, or did, 4 by default. A task that asks leaves its place among `max_tasks` for
-    /// one of these until its end, if one is free for its owner by the same rule. With 0 it keeps its place.
+    /// The further tasks that wait for answers of their owners, or did, 4 by default. A task that asks leaves its
+    /// place among `max_tasks` for one of these until its end, if one is free for its owner by the same rule. With 0
+    /// it keeps its place.
     #[serde(default = "default_tasks")]
     pub max_asking_tasks: usize,
     /// The messages that are answered at a time. 4 by default. Principals share them as those of tasks.

@@ -24,11 +24,11 @@ pub(super) struct WaitingTask {
 }
 
 impl WaitingTasks {
-    /// Notes that a task of `agent` waits for a task of `target`, which works on `places` tasks at a time. The owner of both is
-    /// `None` if it shares the places with nobody.
+    /// Notes that a task of `agent` waits for a task of `target`, which works on `places` tasks at a time. The owner
+    /// of both is `None` if it shares the places with nobody.
     ///
-    /// If the owner can have none of those until one that waits itself has ended, the wait is refused. Agents that wait for each other would never end. The last of
-    /// them to begin finds the others here.
+    /// If the owner can have none of those until one that waits itself has ended, the wait is refused. Agents that
+    /// wait for each other would never end. The last of them to begin finds the others here.
     pub(super) fn begin(
         &self,
         agent: &str,
