@@ -109,7 +109,10 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
         "DeliverySettings::concurrent",
         "further posts wait; those of one principal above half of what the others leave",
     ),
-    ("DeliverySettings::per_host", "further posts to the host wait"),
+    (
+        "DeliverySettings::per_host",
+        "further posts to the host wait; those of one principal above half of what the others leave",
+    ),
     ("DeliverySettings::waiting", "no more posts are taken from the store"),
     (
         "DeliverySettings::waiting_per_principal",
