@@ -15,7 +15,7 @@ use crate::gateway::{Refusal, RefusalCode};
 use crate::place_counts::CountedPlace;
 
 /// A request that waits, streams or reads: what it takes until its response has been sent, and the end of its waits.
-pub(crate) struct Admission {
+pub(crate) struct RestAdmission {
     rest: Arc<RestShared>,
     principal: Arc<str>,
     room: ResponseRoom,
@@ -33,28 +33,28 @@ pub(crate) struct RequestPlace {
 
 impl RestCaller {
     /// Admits a request that waits or streams. It has a place, and no room yet.
-    pub(crate) fn admit(&self) -> Result<Admission, Refusal> {
+    pub(crate) fn admit(&self) -> Result<RestAdmission, Refusal> {
         Ok(self.admission(Some(self.rest.place(&self.principal.id)?)))
     }
 
     /// Admits a request for a record, which takes no place. It has no room yet.
-    pub(crate) fn admit_record(&self) -> Admission {
+    pub(crate) fn admit_record(&self) -> RestAdmission {
         self.admission(None)
     }
 
     /// Admits a request for a page, with its room.
-    pub(crate) async fn open_page(&self) -> Result<Admission, Refusal> {
+    pub(crate) async fn open_page(&self) -> Result<RestAdmission, Refusal> {
         self.admit()?.with_room().await
     }
 
     /// Admits a request for a record, with its room.
-    pub(crate) async fn open_record(&self) -> Result<Admission, Refusal> {
+    pub(crate) async fn open_record(&self) -> Result<RestAdmission, Refusal> {
         self.admit_record().with_room().await
     }
 
-    fn admission(&self, place: Option<RequestPlace>) -> Admission {
+    fn admission(&self, place: Option<RequestPlace>) -> RestAdmission {
         let wait = Duration::from_secs(self.gateway().config.limits.sync_seconds);
-        Admission {
+        RestAdmission {
             rest: self.rest.clone(),
             principal: self.principal.id.clone(),
             room: ResponseRoom::default(),
@@ -65,7 +65,7 @@ impl RestCaller {
     }
 }
 
-impl Admission {
+impl RestAdmission {
     /// Ends its waits after this time. By default that is `limits.sync_seconds`.
     pub(crate) fn ends_after(&mut self, wait: Duration) {
         self.until = Some(Instant::now() + wait);

@@ -21,7 +21,7 @@ use crate::gateway::access::Action;
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::agent_turn::is_text;
 use crate::gateway::conversations::GROUP;
-use crate::gateway::rest::admission::Admission;
+use crate::gateway::rest::admission::RestAdmission;
 use crate::gateway::rest::request::{
     AnyBody, OnceBatch, OnceKey, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, is_json, parse_json,
 };
@@ -524,7 +524,7 @@ impl Sending {
 async fn wait_for_answer(
     caller: &RestCaller,
     sent: RestReply,
-    mut admission: Admission,
+    mut admission: RestAdmission,
 ) -> Result<Response, Refusal> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -561,7 +561,7 @@ pub(crate) fn stopping() -> Refusal {
 async fn until_ended(
     caller: &RestCaller,
     key: &InboxKey,
-    admission: &mut Admission,
+    admission: &mut RestAdmission,
 ) -> Result<Option<StoredMessage>, Refusal> {
     let mut changes = caller.gateway().store.watch(&StoreTopic::Inbox(key.agent.clone()));
     loop {

@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::error::Error;
 use crate::gateway::config::LOCAL_PRINCIPAL;
 use crate::gateway::erasure::erase;
-use crate::gateway::rest::admission::Admission;
+use crate::gateway::rest::admission::RestAdmission;
 use crate::gateway::rest::request::{PathOf, RestCaller, RestReply};
 use crate::gateway::rest::response_room::ResponseRoom;
 use crate::gateway::rest::session_log::{LogFollower, PAGE_BYTES, RestLogRecord};
@@ -112,7 +112,7 @@ type ExportPart = (Bytes, ResponseRoom);
 /// An export. Its body ends early, as an incomplete one, after a failure.
 struct Export {
     /// It has the room of the part that is being read.
-    admission: Admission,
+    admission: RestAdmission,
     sender: mpsc::Sender<Result<ExportPart, Error>>,
     /// Replaces secrets for a reader who is no party of the sessions.
     redactor: Option<Redactor>,

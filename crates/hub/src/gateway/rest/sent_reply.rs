@@ -8,7 +8,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, SizeHint};
 
-use crate::gateway::rest::admission::Admission;
+use crate::gateway::rest::admission::RestAdmission;
 use crate::gateway::rest::request::RestReply;
 
 /// The bytes of a body that the connection takes at a time. It takes more when it has written these.
@@ -17,10 +17,10 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// A reply with the place and the room of its request.
 pub(crate) struct SentReply {
     reply: RestReply,
-    admission: Admission,
+    admission: RestAdmission,
 }
 
-impl Admission {
+impl RestAdmission {
     /// Keeps the place, and the room that a reply needs, until it has been sent.
     pub(crate) fn until_sent(mut self, reply: RestReply) -> SentReply {
         self.shrink_room(reply.body().as_str().len());
@@ -40,7 +40,7 @@ impl IntoResponse for SentReply {
 /// A body that is sent in pieces.
 struct SentBody {
     rest: Bytes,
-    _admission: Admission,
+    _admission: RestAdmission,
 }
 
 impl HttpBody for SentBody {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
-use crate::gateway::rest::admission::Admission;
+use crate::gateway::rest::admission::RestAdmission;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
 use crate::gateway::rest::sessions::{SessionTarget, own_session};
 use crate::gateway::rest::task_events::{KEEP_ALIVE, event};
@@ -191,7 +191,7 @@ impl LogFollower {
 }
 
 struct LogEvents {
-    admission: Admission,
+    admission: RestAdmission,
     follower: LogFollower,
     waiting: VecDeque<Event>,
     has_ended: bool,

@@ -25,7 +25,7 @@ use crate::LogEntry;
 use crate::error::Error;
 use crate::gateway::Refusal;
 use crate::gateway::rest::RestShared;
-use crate::gateway::rest::admission::Admission;
+use crate::gateway::rest::admission::RestAdmission;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller};
 use crate::gateway::rest::session_log::{LogFollower, STREAM_BYTES};
 use crate::gateway::rest::task_input::RestQuestion;
@@ -106,7 +106,7 @@ impl fmt::Display for TaskEventId {
 }
 
 struct TaskEvents {
-    admission: Admission,
+    admission: RestAdmission,
     rest: Arc<RestShared>,
     key: StoredTaskKey,
     changes: StoreWatch,
