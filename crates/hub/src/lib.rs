@@ -19,6 +19,7 @@ mod credential;
 mod deliveries;
 mod error;
 mod exchange_state;
+#[cfg(feature = "gateway")]
 mod fair_places;
 mod finishing;
 #[cfg(feature = "gateway")]
