@@ -106,6 +106,7 @@ mod tests {
         assert_eq!(["a", "b", "c", "d", "e"].map(&mut fill), [32, 16, 8, 4, 2]);
         assert_eq!(["f", "g", "h"].map(fill), [1, 1, 0]);
     }
+
     #[test]
     fn a_slow_principal_leaves_places_of_a_host_for_others() {
         let (mut slots, settings) = (DeliverySlots::default(), DeliverySettings::default());

@@ -119,17 +119,15 @@ impl LeftErasures {
 /// the removal of the records on.
 pub(crate) async fn erase(gateway: &GatewayShared, turn: ErasureTurn) -> Result<u64, Refusal> {
     let principal = turn.principal();
-    let mut records = 0;
-    loop {
+    let (owner, time) = (principal.to_owned(), gateway.time());
+    let begin = move |store: &dyn Store| Ok((open_tasks(store, &owner)?, erase_part(store, &owner, time)?));
+    let (lost, mut part) = gateway.in_store(begin).await?;
+    stop_lost(gateway, lost);
+    let mut records = part;
+    while part > 0 {
         let (owner, time) = (principal.to_owned(), gateway.time());
-        let erased =
-            move |store: &dyn Store| Ok((open_tasks(store, &owner)?, erase_part(store, &owner, time)?));
-        let (lost, count) = gateway.in_store(erased).await?;
-        stop_lost(gateway, lost);
-        if count == 0 {
-            break;
-        }
-        records += count;
+        part = gateway.in_store(move |store| erase_part(store, &owner, time)).await?;
+        records += part;
     }
     // After the records: work whose session is being opened has none of them any more, and removes its session itself.
     Ok(records + erase_sessions(gateway, principal, u64::MAX).await?)

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::faulty_store::{Faults, FaultyStore};
 use crate::remote_agents::until;
-use crate::rest::world::{ADMIN, ALICE, BOB, Call, REMOTE, RestWorld};
+use crate::rest::world::{ADMIN, ALICE, BOB, Call, OpenResponse, REMOTE, RestWorld};
 
 #[tokio::test]
 async fn every_refusal_has_one_form() {
@@ -225,11 +225,8 @@ async fn a_request_that_waits_for_room_ends_with_the_server() {
     }
 }
 
-/// An export that nobody reads leaves room for other responses of its principal.
-#[tokio::test]
-async fn an_export_has_the_room_of_its_parts() {
-    let world =
-        RestWorld::with_remote("[limits]\nprincipal_response_bytes = 10000000\nsync_seconds = 1").await;
+/// Begins an export of 30 MB that nobody reads. Other requests of its principal are answered.
+async fn unread_export(world: &RestWorld) -> OpenResponse {
     for number in 0..100 {
         let sender = MessageSender::new("alice", "alice");
         let message = NewInboxMessage::new("remote", format!("m{number}"), sender, long_text(300_000));
@@ -238,6 +235,15 @@ async fn an_export_has_the_room_of_its_parts() {
     let mut unread = world.open_narrow(&Call::new("GET", "/principals/alice/data").key(ALICE)).await;
     unread.until("\"message\"").await;
     world.get(ALICE, "/agents").await.expect(200);
+    unread
+}
+
+/// An export that nobody reads leaves room for other responses of its principal.
+#[tokio::test]
+async fn an_export_has_the_room_of_its_parts() {
+    let world =
+        RestWorld::with_remote("[limits]\nprincipal_response_bytes = 10000000\nsync_seconds = 1").await;
+    let unread = unread_export(&world).await;
     let whole = unread.end().await;
     assert_eq!(whole.matches("{\"message\":").count(), 100);
     world.stop().await;
@@ -320,14 +326,7 @@ fn an_export_that_nobody_reads_stops_nothing_else() {
     let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
         let world = RestWorld::with_remote("").await;
-        for number in 0..100 {
-            let sender = MessageSender::new("alice", "alice");
-            let message = NewInboxMessage::new("remote", format!("m{number}"), sender, long_text(300_000));
-            world.apply(StoreChange::Enqueue(message)).await;
-        }
-        let mut unread = world.open_narrow(&Call::new("GET", "/principals/alice/data").key(ALICE)).await;
-        unread.until("\"message\"").await;
-        world.get(ALICE, "/agents").await.expect(200);
+        let unread = unread_export(&world).await;
         assert_eq!(world.get("", "/ready").await.text, "ready");
         assert_eq!(world.gateway.drain(std::time::Duration::from_secs(1)).await, 0);
         world.stop().await;
