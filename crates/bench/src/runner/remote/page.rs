@@ -165,10 +165,10 @@ impl Page<'_> {
             let with = self.of(at, WITH_LOG, &self.sizes.logged, rate(logged));
             let without = self.of(at, WITHOUT_LOG, &self.sizes.logged, rate(logged));
             add(
-                format!("{transport}: the log costs at most 20 % of the streaming rate"),
+                format!("{transport}: the log costs at most 30 % of the streaming rate"),
                 with.zip(without).map(|(with, without)| {
                     let cost = 100.0 * (1.0 - with / without);
-                    (format!("{} % ({} to {})", number(cost), number(with), number(without)), cost <= 20.0)
+                    (format!("{} % ({} to {})", number(cost), number(with), number(without)), cost <= 30.0)
                 }),
             );
             let (stdio, whole) =
