@@ -190,6 +190,7 @@ impl Error {
                 error,
                 StoreError::File { .. }
                     | StoreError::DiskFull { .. }
+                    | StoreError::DiskReserve { .. }
                     | StoreError::FileSizeLimit { .. }
                     | StoreError::LogFull { .. }
                     | StoreError::InUse { .. }

@@ -47,6 +47,20 @@ pub(crate) fn private_folder() -> DirBuilder {
     builder
 }
 
+/// Returns the bytes that this user can still write to the disk of a file, if that is known.
+pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let disk = rustix::fs::statvfs(path).ok()?;
+        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        None
+    }
+}
+
 /// Refuses a folder that another user owns or can change.
 pub(crate) fn check_owner(folder: &Path) -> io::Result<()> {
     match access_of_others(&std::fs::metadata(folder)?, 0o022) {

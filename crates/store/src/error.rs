@@ -183,6 +183,29 @@ pub enum Error {
         /// The name of the setting.
         setting: &'static str,
     },
+    /// The records of a principal have as many bytes as they may have. Nothing of the batch was applied.
+    #[cfg(feature = "store")]
+    #[error(
+        "the records of {principal:?} have {limit} bytes or more, which is their limit; remove what has ended, or raise `limits.principal_stored_bytes` (`StoreSettings::bytes_per_principal`)"
+    )]
+    BytesReached {
+        /// The principal.
+        principal: String,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The disk has little room left, which is kept for the ends of work and for removals. Nothing was appended or applied.
+    #[error(
+        "the disk has {free} bytes left, and {reserved} are kept for the ends of work and for removals; remove what has ended, free some space, or lower {setting}"
+    )]
+    DiskReserve {
+        /// The bytes that are left. Those of a store have the room of removed records too.
+        free: u64,
+        /// The bytes that are kept.
+        reserved: u64,
+        /// The names of the setting.
+        setting: &'static str,
+    },
     /// A task has changed since the caller has read it. Nothing of the batch was applied.
     #[cfg(feature = "store")]
     #[error("{record} has version {found}, and the update expects {expected}; read it again")]

@@ -34,7 +34,8 @@ pub trait Log: Send + Sync {
     /// # Errors
     ///
     /// After an error nothing of the batch is in the log, so it can be appended again.
-    /// [`Error::LogFull`](crate::Error::LogFull), and for files [`Error::DiskFull`](crate::Error::DiskFull),
+    /// [`Error::LogFull`](crate::Error::LogFull), and for files [`Error::DiskReserve`](crate::Error::DiskReserve),
+    /// [`Error::DiskFull`](crate::Error::DiskFull),
     /// [`Error::FileSizeLimit`](crate::Error::FileSizeLimit), [`Error::File`](crate::Error::File),
     /// [`Error::Changed`](crate::Error::Changed) and [`Error::SyncFailed`](crate::Error::SyncFailed).
     fn append(&self, lines: &[LogLine]) -> Result<LogPosition>;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use duologue_rpc::Lock as _;
 use duologue_transcript::Header;
 use duologue_transcript::private_file::{locked, private};
 
-use crate::disk::{check_owner, open_ordinary, private_folder, sync_folder};
+use crate::disk::{check_owner, free_bytes, open_ordinary, private_folder, sync_folder};
 use crate::error::{Error, Result};
 use crate::file::{FileLog, FileLogInner, LogSnapshot};
 use crate::settings::LogSettings;
@@ -37,6 +37,32 @@ pub(crate) struct RootShared {
     files: AtomicUsize,
     /// The memory of the newest records of all logs.
     tails: AtomicUsize,
+    /// The bytes that were appended since the room on the disk was looked up.
+    unchecked: AtomicU64,
+}
+
+/// The bytes after which the room on the disk is looked up again.
+const CHECK_BYTES: u64 = 1024 * 1024;
+
+impl RootShared {
+    /// Refuses to append so many bytes while the disk has little room left.
+    pub(crate) fn require_room(&self, more: u64) -> Result<()> {
+        if self.unchecked.fetch_add(more, Ordering::Relaxed) < CHECK_BYTES {
+            return Ok(());
+        }
+        let reserved = self.settings.reserved_bytes;
+        match free_bytes(&self.folder) {
+            // The next append looks it up again.
+            Some(free) if free < reserved => {
+                let setting = "`limits.reserved_disk_bytes` (`LogSettings::reserved_bytes`)";
+                Err(Error::DiskReserve { free, reserved, setting })
+            }
+            _ => {
+                self.unchecked.store(0, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// A name that is in use until this is dropped.
@@ -92,6 +118,7 @@ impl LogRoot {
             logs: Mutex::default(),
             files: AtomicUsize::new(0),
             tails: AtomicUsize::new(0),
+            unchecked: AtomicU64::new(CHECK_BYTES),
         };
         Ok(LogRoot { shared: Arc::new(shared) })
     }

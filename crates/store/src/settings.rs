@@ -13,6 +13,9 @@ pub struct LogSettings {
     pub segment_bytes: u64,
     /// The most bytes of one log, 1 GiB.
     pub log_bytes: u64,
+    /// The bytes of the disk that are kept for the ends of turns and for removals, 64 MiB. With less room
+    /// [`Log::append`](crate::Log::append) is refused.
+    pub reserved_bytes: u64,
     /// The most bytes of the newest records that each log keeps in memory for readers, 1 MiB.
     pub tail_bytes: usize,
     /// The bytes that all logs together keep in memory, 64 MiB. Beyond it a log that grows keeps
@@ -36,6 +39,7 @@ impl Default for LogSettings {
         LogSettings {
             segment_bytes: 64 * MIB,
             log_bytes: 1024 * MIB,
+            reserved_bytes: 64 * MIB,
             tail_bytes: 1024 * 1024,
             all_tails_bytes: 64 * 1024 * 1024,
             open_files: 256,

@@ -35,6 +35,14 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ),
     ("GatewayLimits::principal_sessions", "new sessions of the principal at the agent are rejected"),
     ("GatewayLimits::principal_disk_bytes", "new sessions of the principal at the agent are rejected"),
+    (
+        "GatewayLimits::principal_stored_bytes",
+        "new agents, messages, tasks and questions of the principal are rejected; removing what has ended makes room",
+    ),
+    (
+        "GatewayLimits::reserved_disk_bytes",
+        "new work is rejected while the disk has less room, and turns fail; running work ends, and removals work",
+    ),
     ("GatewayLimits::lease_seconds", "a message that an agent has claimed for longer returns to its inbox"),
     ("GatewayLimits::idempotency_seconds", "a repeated request with its key runs again"),
     (
@@ -60,6 +68,7 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ),
     ("LogSettings::segment_bytes", "the log continues in another file"),
     ("LogSettings::log_bytes", "the turn ends with an error, and prompts of the session are rejected"),
+    ("LogSettings::reserved_bytes", "the same while the disk has less room"),
     ("LogSettings::RESERVE_BYTES", "beyond `log_bytes`, for the records that end what is open"),
     ("LogSettings::tail_bytes", "readers read older records from the file"),
     ("LogSettings::all_tails_bytes", "a log that grows keeps `LogSettings::SMALL_TAIL_BYTES` in memory"),
@@ -87,6 +96,8 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
         "the change that adds the next post is rejected; 4 MiB of the output of a task wait, the rest is left out, and the posts of its end wait",
     ),
     ("StoreSettings::seen_per_principal", "the request with the next key is rejected"),
+    ("StoreSettings::bytes_per_principal", "new agents, messages, tasks and questions are rejected"),
+    ("StoreSettings::reserved_bytes", "the same while the disk has less room"),
     ("StoreSettings::page_entries", "the page or the claim is cut, without an error"),
     ("StoreSettings::page_bytes", "the same; the next page or claim continues"),
     ("StoreSettings::batch_changes", "the batch is rejected"),

@@ -320,6 +320,12 @@ pub struct GatewayLimits {
     pub principal_sessions: usize,
     /// The bytes of the logs of a principal at one agent, at which its new sessions are refused. 21,474,836,480 by default, 20 GiB.
     pub principal_disk_bytes: u64,
+    /// The bytes of the agents, messages, tasks, questions and posts of a principal at which new ones are refused, with 256 for each
+    /// record. What has begun goes on. 4,294,967,296 by default, 4 GiB.
+    pub principal_stored_bytes: u64,
+    /// The bytes of the disk that are kept for the ends of work and for removals. With less room new work is refused, and turns
+    /// fail. 67,108,864 by default, 64 MiB.
+    pub reserved_disk_bytes: u64,
     /// The seconds for which an agent that takes its messages over REST has them at most. 300 by default.
     pub lease_seconds: u64,
     /// The seconds for which the key of a request that runs once is remembered. 86,400 by default.
@@ -358,6 +364,8 @@ impl Default for GatewayLimits {
             principal_response_bytes: 64 << 20,
             principal_sessions: 256,
             principal_disk_bytes: 20 << 30,
+            principal_stored_bytes: 4 << 30,
+            reserved_disk_bytes: 64 << 20,
             lease_seconds: 300,
             idempotency_seconds: 86_400,
             retention_seconds: 30 * 86_400,

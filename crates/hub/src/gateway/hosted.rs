@@ -189,6 +189,7 @@ fn open(
     settings.disk_bytes = agent.disk_bytes;
     settings.principal_sessions = limits.principal_sessions;
     settings.principal_disk_bytes = limits.principal_disk_bytes;
+    settings.logs.reserved_bytes = limits.reserved_disk_bytes;
     Hub::open(settings)
 }
 

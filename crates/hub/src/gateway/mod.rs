@@ -105,7 +105,7 @@ pub struct GatewaySettings {
     pub processes: Option<ProcessObserver>,
     /// Decides about the actions of principals. By default the rules of the configuration.
     pub policy: Option<Box<dyn AccessPolicy>>,
-    /// The limits of the store.
+    /// The limits of the store. Its bytes are those of the limits in the configuration.
     pub store: StoreSettings,
     /// The store. By default it is a file in the folder.
     pub backend: Option<Arc<dyn Store>>,
@@ -205,6 +205,8 @@ impl Gateway {
         let data = hosted::folder(&data)?;
         let metrics = GatewayMetrics::new();
         store.batch_times.get_or_insert_with(|| metrics.batch_observer());
+        store.bytes_per_principal = config.limits.principal_stored_bytes;
+        store.reserved_bytes = config.limits.reserved_disk_bytes;
         let store: Arc<dyn Store> = match backend {
             Some(backend) => backend,
             None => Arc::new(SqliteStore::open(data.join("store.sqlite"), store, clock.now().wall)?),

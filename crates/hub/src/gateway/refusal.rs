@@ -144,7 +144,9 @@ impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         let code = match &error {
             StoreError::TooLong { .. } | StoreError::InvalidJson { .. } => RefusalCode::InvalidParameter,
-            StoreError::LimitReached { .. } => RefusalCode::Overloaded,
+            StoreError::LimitReached { .. }
+            | StoreError::BytesReached { .. }
+            | StoreError::DiskReserve { .. } => RefusalCode::Overloaded,
             StoreError::VersionLost { .. }
             | StoreError::LeaseLost { .. }
             | StoreError::RecordConflict { .. }

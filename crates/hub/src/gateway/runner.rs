@@ -243,7 +243,7 @@ async fn sweep_once(gateway: &GatewayShared, left: &mut SweepRest) -> Result<Dur
             let ended_before = time.wall.saturating_sub(retention);
             let batch = StoreBatch::new(time).accepted();
             let batch = batch.with(StoreChange::MarkStale { seen_before });
-            store.apply(batch.with(StoreChange::Purge { ended_before }))?;
+            store.apply(batch.with(StoreChange::Purge { ended_before, principal: None }))?;
             let offset = queue_ends(store, time, offset)?;
             Ok((pause(time, store.next_sweep()?, retention), offset))
         })

@@ -626,6 +626,7 @@ impl Log for FileLog {
     }
 
     fn append(&self, lines: &[LogLine]) -> Result<LogPosition> {
+        self.0.root.require_room(lines.iter().map(|line| line.written_len() as u64).sum())?;
         self.0.append(lines, self.0.root.settings.log_bytes)
     }
 

@@ -282,6 +282,8 @@ pub enum StoreChange {
     Purge {
         /// The time, in milliseconds since 1970.
         ended_before: u64,
+        /// The principal that has sent or created them. By default those of all are removed.
+        principal: Option<String>,
     },
 }
 

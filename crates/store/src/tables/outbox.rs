@@ -89,7 +89,7 @@ pub struct OutboxEntry {
     pub position: u64,
     /// The address.
     pub url: String,
-    /// The body.
+    /// The body. It is `null` once the post has ended.
     pub body: JsonText,
     /// The content.
     pub kind: OutboxKind,

@@ -34,6 +34,12 @@ pub struct StoreSettings {
     pub outbox_entries: u64,
     /// The most remembered keys of one principal, 100,000.
     pub seen_per_principal: u64,
+    /// The bytes of the records of one principal from which on its new agents, messages, tasks and questions are refused, 4 GiB:
+    /// those of their texts and 256 for each record. What has begun goes on, with its results and posts.
+    pub bytes_per_principal: u64,
+    /// The bytes of the disk that are kept for the ends of work and for removals, 64 MiB. With less room new agents,
+    /// messages, tasks and questions are refused. A store in memory has no such limit.
+    pub reserved_bytes: u64,
     /// The most entries of a page or a claim, 1,000. More are cut, without an error.
     pub page_entries: u64,
     /// The bytes of text before which a page ends, 4 MiB. It has at least one entry, which can be longer. A claim of
@@ -97,6 +103,8 @@ impl Default for StoreSettings {
             questions_per_task: 1_000,
             outbox_entries: 10_000,
             seen_per_principal: 100_000,
+            bytes_per_principal: 4 << 30,
+            reserved_bytes: 64 << 20,
             page_entries: 1_000,
             page_bytes: 4 * 1024 * 1024,
             batch_changes: 10_000,

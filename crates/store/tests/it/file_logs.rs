@@ -186,6 +186,18 @@ fn a_full_log_names_the_setting_and_has_a_reserve() {
 }
 
 #[test]
+fn a_disk_with_little_room_takes_reserved_records_alone() {
+    let folder = folder();
+    let mut settings = small();
+    settings.reserved_bytes = u64::MAX;
+    let log = open(folder.path(), settings);
+    let error = log.append(&[line(1, 0)]).expect_err("a refusal");
+    assert!(matches!(error, Error::DiskReserve { reserved: u64::MAX, .. }), "{error}");
+    assert!(error.to_string().contains("`LogSettings::reserved_bytes`"), "{error}");
+    log.append_reserved(&[line(1, 0)]).expect("the reserve");
+}
+
+#[test]
 fn thousands_of_logs_have_few_open_files() {
     const LOGS: u64 = 500;
     let folder = folder();

@@ -93,8 +93,8 @@ fn full(disk: &Path) {
     std::fs::write(&other, vec![0; 64 * 1024]).expect("a file");
     let folder = disk.join("logs");
     let mut settings = LogSettings::default();
-    // Also the beginning of a segment fails.
-    settings.segment_bytes = 50_000;
+    // Also the beginning of a segment fails. The disk is smaller than what is kept of one.
+    (settings.segment_bytes, settings.reserved_bytes) = (50_000, 0);
     let log = open(&folder, settings.clone());
     let (count, error) = fill(&log, 10);
     assert!(matches!(error, Error::DiskFull { .. }), "{error}");

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
-    Error, NewInboxMessage, SqliteStore, Store, StoreBatch, StoreChange, StoreSettings, StoredPrincipal,
-    TaskQuery,
+    ChangeOutcome, Error, NewInboxMessage, NewQuestion, RegisteredAgent, RegistrySource, SeenId, SeenKey,
+    SqliteStore, Store, StoreBatch, StoreChange, StoreSettings, StoredPrincipal, TaskQuery, TaskUpdate,
 };
 use rusqlite::Connection;
 use tempfile::{TempDir, tempdir};
 
 use crate::store_contract::{
-    AGENT, OWNER, change, claim_at, drain, enqueue, ids, json, message, message_key, task_key, time,
+    AGENT, OWNER, change, claim, claim_at, drain, enqueue, ids, json, message, message_key, outbox, task,
+    task_key, time,
 };
 
 fn place() -> (TempDir, PathBuf) {
@@ -73,6 +74,65 @@ fn a_link_is_refused() {
     assert!(matches!(open(&path), Err(Error::File { .. })));
 }
 
+/// Returns the bytes of each principal: those that the database has counted, and those of the records.
+fn bytes(database: &Connection) -> (Vec<(String, i64)>, Vec<(String, i64)>) {
+    let read = |text: &str| {
+        let mut statement = database.prepare(text).expect("a query");
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("rows");
+        rows.collect::<rusqlite::Result<_>>().expect("bytes")
+    };
+    let owners = ["tasks", "questions", "agents"].map(|table| format!("SELECT owner, bytes FROM {table}"));
+    let principals =
+        ["messages", "outbox", "seen"].map(|table| format!("SELECT principal, bytes FROM {table}"));
+    let all = [owners, principals].concat().join(" UNION ALL ");
+    let there = format!("SELECT owner, sum(bytes) FROM ({all}) GROUP BY owner");
+    (read("SELECT principal, bytes FROM stored ORDER BY principal"), read(&there))
+}
+
+#[test]
+fn the_bytes_of_a_principal_are_those_of_its_records() {
+    let (_folder, path) = place();
+    let store = open(&path).expect("a store");
+    let database = Connection::open(&path).expect("the same database");
+    let mut last = 0;
+    let mut after = |what: StoreChange| {
+        let outcome = change(&store, what);
+        let (counted, there) = bytes(&database);
+        assert_eq!(counted, there);
+        let bytes = counted.first().map_or(0, |(_, bytes)| *bytes);
+        (std::mem::replace(&mut last, bytes), bytes, outcome)
+    };
+    let mut grows = |what: StoreChange| {
+        let (before, now, _) = after(what);
+        assert!(now > before, "{before} {now}");
+    };
+    let agent = || RegisteredAgent::new("a", OWNER, RegistrySource::Rest, "https://example.com");
+    let key = SeenKey::new(OWNER, "scope", "key");
+    grows(StoreChange::PutAgent(agent()));
+    let mut replaced = agent();
+    replaced.card = json(r#"{"longer":true}"#);
+    grows(StoreChange::PutAgent(replaced));
+    grows(StoreChange::Enqueue(message("m1")));
+    grows(StoreChange::CreateTask(task("t1")));
+    grows(StoreChange::AddQuestion(NewQuestion::new(task_key("t1"), "q1", json("1"))));
+    grows(StoreChange::PushDelivery(outbox::post("s", 0)));
+    grows(StoreChange::Remember(SeenId::new(key.clone(), b"digest", 9_000_000)));
+    grows(StoreChange::SetResponse { key, response: json("1") });
+    let (question, answered_by) = ("q1".to_owned(), OWNER.to_owned());
+    grows(StoreChange::AnswerQuestion { task: task_key("t1"), question, answer: json("1"), answered_by });
+    let lease = claim(&store, 1)[0].lease;
+    grows(StoreChange::AckMessage { lease, response: Some(json("1")) });
+    let mut update = TaskUpdate::new(task_key("t1"), 1);
+    update.result = Some(json("1"));
+    grows(StoreChange::UpdateTask(update));
+    let lease = store.claim_deliveries(&claim_at(1, 1)).expect("a claim").entries[0].lease;
+    let (before, now, _) = after(StoreChange::Delivered { lease });
+    assert!(now < before, "its body is gone");
+    after(StoreChange::Purge { ended_before: u64::MAX >> 1, principal: None });
+    while after(StoreChange::ErasePrincipal { principal: OWNER.into() }).2 != ChangeOutcome::Count(0) {}
+    assert_eq!(bytes(&database), (vec![], vec![]));
+}
+
 #[test]
 fn version_1_is_migrated() {
     let (_folder, path) = place();
@@ -92,7 +152,9 @@ fn version_1_is_migrated() {
     drop(store);
     let version = "SELECT version FROM schema_version";
     let database = Connection::open(&path).expect("a database");
-    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 9);
+    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 10);
+    let (counted, there) = bytes(&database);
+    assert!(counted == there && there.len() == 1, "{counted:?} {there:?}");
     drop(database);
     open(&path).expect("again");
 }
@@ -142,10 +204,10 @@ fn a_newer_version_is_refused() {
     let (_folder, path) = place();
     filled(&path);
     let database = Connection::open(&path).expect("a database");
-    database.execute("UPDATE schema_version SET version = 10", []).expect("changed");
+    database.execute("UPDATE schema_version SET version = 11", []).expect("changed");
     drop(database);
     match open(&path) {
-        Err(error @ Error::NewerVersion { found: 10, known: 9, .. }) => {
+        Err(error @ Error::NewerVersion { found: 11, known: 10, .. }) => {
             assert!(error.to_string().ends_with("use a later program"), "{error}");
         }
         other => panic!("{other:?}"),

@@ -63,7 +63,10 @@ fn full(disk: &Path) {
     let other = disk.join("other");
     std::fs::write(&other, vec![0; 512 * 1024]).expect("a file");
     let path = disk.join("store.sqlite");
-    let store = SqliteStore::open(&path, StoreSettings::default(), 0).expect("a store");
+    // The disk is smaller than what is kept of one.
+    let mut settings = StoreSettings::default();
+    settings.reserved_bytes = 0;
+    let store = SqliteStore::open(&path, settings.clone(), 0).expect("a store");
     let count = fill(&store, 0);
     check(&store, count);
     for _ in 0..10 {
@@ -75,7 +78,7 @@ fn full(disk: &Path) {
     assert!(more > count);
     check(&store, more);
     drop(store);
-    match SqliteStore::open(&path, StoreSettings::default(), 0) {
+    match SqliteStore::open(&path, settings, 0) {
         Ok(store) => check(&store, more),
         // Opening needs a little space too.
         Err(Error::DiskFull { .. }) => {}

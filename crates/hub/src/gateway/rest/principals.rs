@@ -6,7 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
-use duologue_store::{ExportPosition, LogRecord};
+use duologue_store::{ChangeOutcome, ExportPosition, LogRecord, StoreBatch, StoreChange};
 use duologue_transcript::{RecordedLine, Redaction, Redactor, Side};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
@@ -17,10 +17,11 @@ use crate::error::Error;
 use crate::gateway::config::LOCAL_PRINCIPAL;
 use crate::gateway::erasure::erase;
 use crate::gateway::rest::admission::RestAdmission;
-use crate::gateway::rest::request::{PathOf, RestCaller, RestReply};
+use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
 use crate::gateway::rest::response_room::ResponseRoom;
 use crate::gateway::rest::session_log::{LogFollower, PAGE_BYTES, RestLogRecord};
 use crate::gateway::rest::sessions::RestSession;
+use crate::gateway::rest::values::RestNumber;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
 
 /// The bytes of sessions that an export sends at a time. One part waits for a slow client while the next one is read.
@@ -33,6 +34,15 @@ const PART_BYTES: usize = 1 << 20;
 pub(crate) struct PrincipalTarget {
     /// The id of the principal.
     principal_id: String,
+}
+
+/// The records of a removal.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ErasedQuery {
+    /// Removes the messages, tasks and posts alone that have ended so many seconds ago. Dead letters stay.
+    ended_seconds_ago: Option<RestNumber>,
 }
 
 /// The result of a removal.
@@ -239,8 +249,10 @@ async fn next(follower: &mut LogFollower) -> Result<Option<Vec<LogRecord>>, Erro
 
 /// Removes the records of a principal: its agents with their inboxes, its messages, its tasks and its sessions. The tasks of
 /// others at its agents fail with `agent_removed`.
+///
+/// With `endedSecondsAgo` everything else stays.
 #[utoipa::path(
-    delete, path = "/principals/{principalId}/data", tag = "principals", params(PrincipalTarget),
+    delete, path = "/principals/{principalId}/data", tag = "principals", params(PrincipalTarget, ErasedQuery),
     responses(
         (status = 200, body = RestErased, description = "The records were removed."),
         (status = 409, body = crate::gateway::rest::RefusalBody, description = "An agent of the principal is attached, or its data is being erased already."),
@@ -249,8 +261,13 @@ async fn next(follower: &mut LogFollower) -> Result<Option<Vec<LogRecord>>, Erro
 pub(crate) async fn erase_data(
     caller: RestCaller,
     PathOf(PrincipalTarget { principal_id }): PathOf<PrincipalTarget>,
+    QueryOf(ErasedQuery { ended_seconds_ago }): QueryOf<ErasedQuery>,
 ) -> Result<RestReply, Refusal> {
     require_data(&caller, &principal_id).await?;
+    if let Some(RestNumber(seconds)) = ended_seconds_ago {
+        let removed = remove_ended(caller.gateway(), &principal_id, seconds).await?;
+        return RestReply::ok(&RestErased { principal_id, removed });
+    }
     let turn = caller.gateway().erasures.erase(&principal_id)?;
     // It goes on if the client leaves.
     let erasing = tokio::spawn(async move {
@@ -262,4 +279,19 @@ pub(crate) async fn erase_data(
     });
     let panicked = |_| Refusal::new(RefusalCode::Internal, "the erasure could not be finished");
     erasing.await.map_err(panicked)?
+}
+
+/// Removes what has ended of a principal so many seconds ago. A client that leaves stops it, between two parts.
+async fn remove_ended(gateway: &GatewayShared, principal: &str, seconds: u64) -> Result<u64, Refusal> {
+    let (time, mut removed) = (gateway.time(), 0);
+    // What ends in this millisecond has ended too.
+    let ended_before = time.wall.saturating_sub(seconds.saturating_mul(1_000)).saturating_add(1);
+    loop {
+        let purge = StoreChange::Purge { ended_before, principal: Some(principal.to_owned()) };
+        let part = gateway.in_store(move |store| store.apply(StoreBatch::new(time).with(purge))).await?;
+        match part.of(0) {
+            Some(ChangeOutcome::Count(count @ 1..)) => removed += count,
+            _ => return Ok(removed),
+        }
+    }
 }

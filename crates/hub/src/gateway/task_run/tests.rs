@@ -163,7 +163,7 @@ async fn the_last_chunk_follows_posts_that_are_older_than_the_retention() {
     chunks.add("one");
     run.write_output(&mut chunks, None).await;
     deliver_first(&gateway);
-    let purge = StoreChange::Purge { ended_before: u64::MAX >> 1 };
+    let purge = StoreChange::Purge { ended_before: u64::MAX >> 1, principal: None };
     gateway.store.apply(StoreBatch::new(gateway.time()).with(purge)).expect("a purge");
     extend_lease(&gateway, lease, Duration::ZERO).await;
     gateway.store.sweep(gateway.time()).expect("a sweep");

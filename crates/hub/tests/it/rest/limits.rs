@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::faulty_store::{Faults, FaultyStore};
 use crate::remote_agents::until;
+use crate::rest::hosted::writer;
 use crate::rest::world::{ADMIN, ALICE, BOB, Call, OpenResponse, REMOTE, RestWorld};
 
 #[tokio::test]
@@ -101,6 +102,42 @@ async fn the_streams_of_a_principal_are_limited() {
     let refused = world.send(&call(ALICE)).await.refused(429, "overloaded");
     assert!(refused.contains("limits.principal_requests"), "{refused}");
     drop(streams);
+    world.stop().await;
+}
+
+/// A principal makes room by itself, and the disk has room for that.
+#[tokio::test]
+async fn the_bytes_of_a_principal_are_limited() {
+    let world = RestWorld::with_remote("limits.principal_stored_bytes = 1000").await;
+    let message = |id: &str, text: usize| json!({"messageId": id, "message": {"type": "notify", "content": "x".repeat(text)}});
+    let messages = "/agents/remote/messages";
+    world.post(ALICE, messages, message("m1", 10)).await.expect(202);
+    let refused = world.post(ALICE, messages, message("m2", 1000)).await.refused(429, "overloaded");
+    assert!(refused.contains("limits.principal_stored_bytes"), "{refused}");
+    world.post(BOB, messages, message("m1", 10)).await.expect(202);
+    let tasks = "/agents/remote/tasks";
+    let task = |id: &str| json!({"taskId": id, "task": {"type": "a", "parameters": "x".repeat(200)}});
+    world.post(ALICE, tasks, task("t1")).await.expect(202);
+    world.post(ALICE, tasks, task("t2")).await.refused(429, "overloaded");
+    world.post(ALICE, &format!("{tasks}/t1/cancel"), json!({})).await.expect(200);
+    let data = "/principals/alice/data?endedSecondsAgo";
+    let removed = async |seconds| world.delete(ALICE, &format!("{data}={seconds}")).await.expect(200);
+    assert_eq!(removed(3600).await["removed"], 0);
+    assert_eq!(removed(0).await["removed"], 1);
+    world.delete(BOB, &format!("{data}=0")).await.refused(404, "not_found");
+    world.post(ALICE, tasks, task("t2")).await.expect(202);
+    world.get(ALICE, "/agents/remote/messages/m1").await.expect(200);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_disk_with_little_room_takes_no_new_work() {
+    let more = format!("limits.reserved_disk_bytes = 9_000_000_000_000_000_000\n{}", writer());
+    let world = RestWorld::start(&more).await;
+    let task = json!({"taskId": "t1", "task": {"type": "a"}});
+    let refused = world.post(ALICE, "/agents/writer/tasks", task).await.refused(429, "overloaded");
+    assert!(refused.contains("limits.reserved_disk_bytes"), "{refused}");
+    world.delete(ALICE, "/principals/alice/data").await.expect(200);
     world.stop().await;
 }
 

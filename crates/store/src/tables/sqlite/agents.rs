@@ -4,10 +4,10 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::queue::one;
 use super::rows::{Filter, int, json, maybe_number, name_list, number, parsed, source, status};
-use super::tasks;
 use super::writer::{ChangeStep, CountedList, OpenChange};
+use super::{room, tasks};
 use crate::error::Error;
-use crate::tables::agents::{AgentQuery, RegisteredAgent, RegistryStatus};
+use crate::tables::agents::{AgentQuery, RegisteredAgent, RegistrySource, RegistryStatus};
 use crate::tables::batch::ChangeOutcome;
 use crate::tables::settings::PageRoom;
 use crate::tables::values::StorePage;
@@ -89,6 +89,9 @@ pub(super) fn put(change: &mut OpenChange<'_>, agent: &RegisteredAgent) -> Chang
     if is_new {
         let limit = (change.settings.agents_per_owner, "StoreSettings::agents_per_owner");
         change.added_to(CountedList::Agents, &agent.owner, limit, "the list of agents of")?;
+        if agent.source != RegistrySource::Config {
+            room::require(change, &agent.owner)?;
+        }
     }
     change.wake(StoreTopic::Registry);
     Ok(ChangeOutcome::Done)

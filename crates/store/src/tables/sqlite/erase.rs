@@ -34,28 +34,25 @@ struct Removal {
     table: &'static str,
     /// The columns of its primary key.
     key: &'static [&'static str],
-    /// The columns of its texts.
-    texts: &'static [&'static str],
-    /// The condition, with ?1.
+    /// The condition, with the values ?1 and following.
     condition: &'static str,
 }
 
 impl Removal {
-    /// Returns the query for the next records: their keys and the bytes of their texts. ?2 is the most records.
-    fn query(&self) -> String {
-        let Removal { table, key, texts, condition } = self;
-        let bytes: Vec<_> = texts.iter().map(|text| format!("coalesce(octet_length({text}), 0)")).collect();
-        format!("SELECT {}, {} FROM {table} WHERE {condition} LIMIT ?2", key.join(", "), bytes.join(" + "))
+    /// Returns the query for the next records, at most so many: their keys and bytes.
+    fn query(&self, most: u64) -> String {
+        let Removal { table, key, condition } = self;
+        format!("SELECT {}, bytes FROM {table} WHERE {condition} LIMIT {most}", key.join(", "))
     }
 
     /// Removes records while `room`, in bytes, is left, and returns their number with the questions of tasks. No room is
     /// left if more may follow.
-    fn run(&self, change: &mut OpenChange<'_>, value: &dyn ToSql, room: &mut i64) -> ChangeStep<u64> {
+    fn run(&self, change: &mut OpenChange<'_>, values: &[&dyn ToSql], room: &mut i64) -> ChangeStep<u64> {
         let most = change.settings.page_entries;
         let mut keys = Vec::new();
         {
-            let mut statement = change.prepare(&self.query())?;
-            let mut rows = statement.query(params![value, int(most)])?;
+            let mut statement = change.prepare(&self.query(most))?;
+            let mut rows = statement.query(values)?;
             while *room > 0 {
                 let Some(row) = rows.next()? else { break };
                 let key: rusqlite::Result<Vec<Value>> =
@@ -85,20 +82,15 @@ const QUESTIONS: &str =
     "DELETE FROM questions WHERE (owner, agent, task) = (SELECT owner, agent, id FROM tasks WHERE seq = ?1)";
 
 const fn tasks_where(condition: &'static str) -> Removal {
-    Removal {
-        table: "tasks",
-        key: &["seq"],
-        texts: &["parameters", "metadata", "result", "error"],
-        condition,
-    }
+    Removal { table: "tasks", key: &["seq"], condition }
 }
 
 const fn messages_where(condition: &'static str) -> Removal {
-    Removal { table: "messages", key: &["seq"], texts: &["content", "response"], condition }
+    Removal { table: "messages", key: &["seq"], condition }
 }
 
 const fn posts_where(condition: &'static str) -> Removal {
-    Removal { table: "outbox", key: &["id"], texts: &["body"], condition }
+    Removal { table: "outbox", key: &["id"], condition }
 }
 
 /// The records of a principal with much text. Questions are those of tasks.
@@ -107,12 +99,7 @@ const DATA: [Removal; 4] = [
     // Each part reads the rows of others again, of which there are as many as the limits of inboxes allow.
     messages_where(own_messages!()),
     posts_where("principal = ?1"),
-    Removal {
-        table: "seen",
-        key: &["principal", "scope", "key"],
-        texts: &["response"],
-        condition: "principal = ?1",
-    },
+    Removal { table: "seen", key: &["principal", "scope", "key"], condition: "principal = ?1" },
 ];
 /// Its other records: the table, and the condition with ?1. Agents are last, since others depend on them.
 const AGENTS: [(&str, &str); 2] = [
@@ -135,7 +122,7 @@ pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<
     }
     let mut room = PART_BYTES;
     for removal in &DATA {
-        count += removal.run(change, &principal, &mut room)?;
+        count += removal.run(change, &[&principal], &mut room)?;
     }
     if room > 0 {
         for (table, condition) in AGENTS {
@@ -191,17 +178,35 @@ macro_rules! old_posts {
     };
 }
 
-/// The records that a purge removes. ?1 is the time.
-const PURGE: [Removal; 3] = [
-    tasks_where(concat!(old_tasks!(), " AND completed < ?1 ORDER BY completed")),
-    messages_where("state = 2 AND updated < ?1 ORDER BY updated"),
-    posts_where(concat!(old_posts!(), " AND updated < ?1 ORDER BY updated")),
-];
+/// The records that a purge removes, with a condition for the owner of a task and one for the principal of a message or post.
+/// ?1 is the time.
+macro_rules! ended {
+    ($owner:literal, $principal:literal) => {
+        [
+            tasks_where(concat!(old_tasks!(), $owner, " AND completed < ?1 ORDER BY completed")),
+            messages_where(concat!("state = 2", $principal, " AND updated < ?1 ORDER BY updated")),
+            posts_where(concat!(old_posts!(), $principal, " AND updated < ?1 ORDER BY updated")),
+        ]
+    };
+}
 
-pub(super) fn purge(change: &mut OpenChange<'_>, ended_before: u64) -> ChangeStep<ChangeOutcome> {
+const ENDED_OF_ALL: [Removal; 3] = ended!("", "");
+/// ?2 is the principal.
+const ENDED_OF_ONE: [Removal; 3] = ended!(" AND owner = ?2", " AND principal = ?2");
+
+pub(super) fn purge(
+    change: &mut OpenChange<'_>,
+    ended_before: u64,
+    principal: Option<&str>,
+) -> ChangeStep<ChangeOutcome> {
+    let before = int(ended_before);
     let (mut count, mut room) = (0, PART_BYTES);
-    for removal in &PURGE {
-        count += removal.run(change, &int(ended_before), &mut room)?;
+    let (removals, values): (_, &[&dyn ToSql]) = match &principal {
+        Some(principal) => (&ENDED_OF_ONE, &[&before, principal]),
+        None => (&ENDED_OF_ALL, &[&before]),
+    };
+    for removal in removals {
+        count += removal.run(change, values, &mut room)?;
     }
     Ok(ChangeOutcome::Count(count))
 }
@@ -347,7 +352,7 @@ mod tests {
     #[test]
     fn what_is_due_is_found_by_an_index() {
         let store = SqliteStore::in_memory(StoreSettings::default()).unwrap();
-        let purge = PURGE.iter().map(Removal::query);
+        let purge = ENDED_OF_ALL.iter().chain(&ENDED_OF_ONE).map(|removal| removal.query(1));
         let times = LEASE_END.iter().chain(&EXPIRY).chain(&ENDED).map(|text| (*text).to_owned());
         for text in purge.chain(times).chain([QUESTIONS.to_owned()]) {
             let plan = |database: &Connection| {

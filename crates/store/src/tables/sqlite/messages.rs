@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::check::cut;
 use super::queue::{QueueSql, band_of_priority, expect, lost, one, queue_sql};
+use super::room;
 use super::rows::{Filter, int, json, maybe_json, maybe_number, number, small};
 use super::writer::{ChangeStep, CountedList, OpenChange};
 use crate::error::Error;
@@ -148,6 +149,7 @@ pub(super) fn enqueue(change: &mut OpenChange<'_>, message: &NewInboxMessage) ->
         };
     }
     add_waiting(change, agent, &from.principal)?;
+    room::require(change, &from.principal)?;
     Ok(ChangeOutcome::Done)
 }
 

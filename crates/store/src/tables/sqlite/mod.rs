@@ -8,6 +8,7 @@ mod outbox;
 mod principals;
 mod queue;
 mod readers;
+mod room;
 mod rows;
 mod schema;
 mod statistics;

@@ -11,7 +11,7 @@ use super::rows::{Filter, from_micros, int, json, number, outbox_kind, outbox_st
 use super::writer::{ChangeStep, CountedList, OpenChange, QueueBounds};
 use crate::error::Error;
 use crate::tables::batch::ChangeOutcome;
-use crate::tables::outbox::{NewDelivery, OutboxEntry, OutboxQuery};
+use crate::tables::outbox::{NewDelivery, OutboxEntry, OutboxQuery, OutboxState};
 use crate::tables::settings::PageRoom;
 use crate::tables::store::SweepReport;
 use crate::tables::values::{Claim, Claimed, LeaseKind, LeaseToken, Leased, StorePage};
@@ -72,7 +72,8 @@ pub(super) fn push(change: &mut OpenChange<'_>, new: &NewDelivery) -> ChangeStep
             change.prepare(&text)?.query_row(params![new.stream, int(new.position)], read).optional()?;
         let is_same = earlier.is_some_and(|earlier| {
             earlier.url == new.url
-                && earlier.body == new.body
+                // A post that has ended has no body any more.
+                && (earlier.body == new.body || earlier.state != OutboxState::Pending)
                 && earlier.kind == new.kind
                 && earlier.principal == new.principal
         });
@@ -156,8 +157,8 @@ fn ended(change: &mut OpenChange<'_>, (stream, principal): Place, ended: i64) ->
 
 pub(super) fn delivered(change: &mut OpenChange<'_>, lease: LeaseToken) -> ChangeStep<ChangeOutcome> {
     expect(lease, LeaseKind::Delivery)?;
-    let text = "UPDATE outbox SET state = 'delivered', lease = NULL, lease_end = NULL, worker = NULL, updated = ?4 \
-                WHERE id = ?1 AND lease = ?2 AND lease_end > ?3 RETURNING stream, principal";
+    let text = "UPDATE outbox SET state = 'delivered', lease = NULL, lease_end = NULL, worker = NULL, updated = ?4, \
+                body = 'null' WHERE id = ?1 AND lease = ?2 AND lease_end > ?3 RETURNING stream, principal";
     let values = params![lease.entry, lease.secret, change.now(), change.wall()];
     let place = change.prepare(text)?.query_row(values, place).optional()?;
     ended(change, place.ok_or_else(|| lost(lease))?, 1)?;
@@ -192,13 +193,13 @@ pub(super) fn give_up(
     expect(lease, LeaseKind::Delivery)?;
     let error = cut(change.settings, error);
     let text = "UPDATE outbox SET state = 'given_up', lease = NULL, lease_end = NULL, worker = NULL, last_error = ?4, \
-                updated = ?5 WHERE id = ?1 AND lease = ?2 AND lease_end > ?3 RETURNING stream, principal";
+                updated = ?5, body = 'null' WHERE id = ?1 AND lease = ?2 AND lease_end > ?3 RETURNING stream, principal";
     let values = params![lease.entry, lease.secret, change.now(), error, change.wall()];
     let place = change.prepare(text)?.query_row(values, place).optional()?;
     let place = place.ok_or_else(|| lost(lease))?;
     let mut count = 1;
     if whole_stream {
-        let text = "UPDATE outbox SET state = 'given_up', ready = NULL, last_error = ?2, updated = ?3 \
+        let text = "UPDATE outbox SET state = 'given_up', ready = NULL, last_error = ?2, updated = ?3, body = 'null' \
                     WHERE stream = ?1 AND state = 'pending'";
         count += change.prepare(text)?.execute(params![place.0, error, change.wall()])? as u64;
     }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// The scripts that lead from each version to the next. The first one begins with nothing. A script is never
 /// changed after a release.
-const MIGRATIONS: [&str; 9] = [
+const MIGRATIONS: [&str; 10] = [
     include_str!("version_1.sql"),
     include_str!("version_2.sql"),
     include_str!("version_3.sql"),
@@ -19,6 +19,7 @@ const MIGRATIONS: [&str; 9] = [
     include_str!("version_7.sql"),
     include_str!("version_8.sql"),
     include_str!("version_9.sql"),
+    include_str!("version_11.sql"),
 ];
 
 /// The version that this program writes.

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::check::cut;
 use super::messages::rows;
 use super::queue::{QueueSql, band_of_priority, expect, lost, one, queue_sql};
+use super::room;
 use super::rows::{Filter, int, json, maybe_json, maybe_number, number, parsed, question_state, small};
 use super::writer::{ChangeStep, CountedList, OpenChange};
 use crate::error::Error;
@@ -176,6 +177,7 @@ pub(super) fn create(change: &mut OpenChange<'_>, task: &NewTask) -> ChangeStep<
         };
     }
     add_open(change, key)?;
+    room::require(change, &key.owner)?;
     Ok(ChangeOutcome::Done)
 }
 
@@ -582,6 +584,7 @@ pub(super) fn add_question(change: &mut OpenChange<'_>, new: &NewQuestion) -> Ch
             false => Err(Error::RecordConflict { record: question_name(key, &new.id) }.into()),
         };
     }
+    room::require(change, &key.owner)?;
     change.wake(StoreTopic::Task(key.clone()));
     Ok(ChangeOutcome::Done)
 }

@@ -576,7 +576,7 @@ fn apply_change(change: &mut OpenChange<'_>, what: StoreChange) -> ChangeStep<Ch
         C::KeepPrincipals { principals, prefixes } => principals::keep(change, &principals, &prefixes),
         C::ErasePrincipal { principal } => erase::erase(change, &principal),
         C::EndErasure { principal } => erase::end(change, &principal),
-        C::Purge { ended_before } => erase::purge(change, ended_before),
+        C::Purge { ended_before, principal } => erase::purge(change, ended_before, principal.as_deref()),
     }
 }
 

@@ -150,7 +150,7 @@ fn the_next_sweep_is_that_of_the_first_due_entry(store: &dyn Store) {
     store.sweep(time(100)).expect("swept");
     assert_eq!(next().expiry, None);
     watch.take_changed();
-    change(store, StoreChange::Purge { ended_before: time(2).wall });
+    change(store, StoreChange::Purge { ended_before: time(2).wall, principal: None });
     assert_eq!(next(), SweepTimes::default());
     assert!(!watch.take_changed(), "a purge makes nothing due");
 }

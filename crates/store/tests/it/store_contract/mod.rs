@@ -4,10 +4,11 @@ mod batches;
 mod leases;
 mod messages;
 mod odd_ids;
-mod outbox;
+pub(crate) mod outbox;
 mod queue_order;
 mod records;
 mod restart;
+mod room;
 pub(crate) mod tasks;
 
 use std::time::Duration;

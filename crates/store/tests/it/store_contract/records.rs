@@ -331,7 +331,7 @@ fn the_posts_of_an_open_task_are_kept(store: &dyn Store) {
         change(store, StoreChange::Delivered { lease: leased.lease });
     }
     let ends = |count| {
-        let purge = StoreChange::Purge { ended_before: u64::MAX >> 1 };
+        let purge = StoreChange::Purge { ended_before: u64::MAX >> 1, principal: None };
         assert_eq!(change(store, purge), ChangeOutcome::Count(count));
         assert_eq!(store.next_sweep().expect("read").ended, None);
         ["chunk", "other", "none"].map(|stream| store.stream_end(stream).expect("read"))
@@ -370,7 +370,7 @@ fn much_text_is_removed_in_parts(store: &dyn Store) {
         let begun = tasks::claim_one(store, 1);
         change(store, tasks::set(&begun, TaskState::Completed));
     }
-    let purge = StoreChange::Purge { ended_before: u64::MAX >> 1 };
+    let purge = StoreChange::Purge { ended_before: u64::MAX >> 1, principal: None };
     assert_eq!([&purge; 3].map(count), [4, 2, 0]);
 }
 
@@ -392,7 +392,7 @@ fn what_has_ended_is_purged(store: &dyn Store) {
     let post = store.claim_deliveries(&super::claim_at(1, 1)).expect("claimed").entries[0].lease;
     change(store, StoreChange::Delivered { lease: post });
     super::outbox::push(store, "s", 1);
-    let purge = |seconds| StoreChange::Purge { ended_before: time(seconds).wall };
+    let purge = |seconds| StoreChange::Purge { ended_before: time(seconds).wall, principal: None };
     assert_eq!(change(store, purge(1)), ChangeOutcome::Count(0));
     // Two messages, a task, its question, a post.
     assert_eq!(change(store, purge(2)), ChangeOutcome::Count(5));

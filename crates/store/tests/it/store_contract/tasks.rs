@@ -328,7 +328,7 @@ fn callbacks_are_due_until_they_are_queued(store: &dyn Store) {
     let due = store.tasks(&query).expect("a list").items;
     assert_eq!(due.iter().map(|task| &task.key).collect::<Vec<_>>(), [&task_key("t1"), &task_key("t3")]);
     let purge = |store: &dyn Store| {
-        change(store, StoreChange::Purge { ended_before: u64::MAX >> 1 });
+        change(store, StoreChange::Purge { ended_before: u64::MAX >> 1, principal: None });
         store.task(&task_key("t3")).expect("read").is_some()
     };
     assert!(purge(store), "it is kept until its last posts are in the outbox");
