@@ -160,6 +160,41 @@ fn check_server(folder: &Path, url: &str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Returns the path of the file with the path of the configuration that the last hub had.
+#[cfg(feature = "serve")]
+fn last_config_path(folder: &Path) -> PathBuf {
+    folder.join("last-config")
+}
+
+/// Checks that the last hub of a folder had this configuration, or one whose file is not there any more. Another one would
+/// end the work of its principals and of its agents.
+#[cfg(feature = "serve")]
+pub(crate) fn check_config(folder: &Path, config: &Path) -> Result<()> {
+    let path = last_config_path(folder);
+    let read = File::open(&path).and_then(|file| read_start(&file));
+    let last = match read {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        read => read.map_err(in_file(path.display()))?,
+    };
+    let last = Path::new(last.trim_end_matches('\n'));
+    let is_same = last == Path::new(&*config.to_string_lossy())
+        || last.canonicalize().is_ok_and(|last| config.canonicalize().is_ok_and(|config| config == last));
+    if is_same || !last.is_file() {
+        return Ok(());
+    }
+    let (folder, last, config) = (folder.display(), last.display(), config.display());
+    Err(Error::Usage(format!(
+        "{folder}: the folder of the user is that of the hub with {last}, whose principals and agents {config} would remove; \
+         name another folder with `data` in {config} or with --data, or name this one if {config} replaces that file"
+    )))
+}
+
+/// Writes the path of the configuration of a hub that has opened the folder.
+#[cfg(feature = "serve")]
+pub(crate) fn remember_config(folder: &Path, config: &Path) -> Result<()> {
+    write_private(folder, &last_config_path(folder), &config.to_string_lossy())
+}
+
 /// Returns true if a server of this user listens on the socket of a folder. The user of its file is the one that has bound it.
 #[cfg(unix)]
 pub(crate) fn is_running(folder: &Path) -> bool {
@@ -462,6 +497,28 @@ mod tests {
         // Access denied, and no such file.
         assert!(!is_held(&error(5)) && !is_held(&error(2)));
         assert!(!is_held(&Ok(tempfile::tempfile().unwrap())));
+    }
+
+    #[test]
+    fn a_folder_belongs_to_the_configuration_of_its_last_hub() {
+        let base = tempfile::tempdir().unwrap();
+        let [first, second, link] =
+            ["first.toml", "second.toml", "link.toml"].map(|name| base.path().join(name));
+        for file in [&first, &second] {
+            std::fs::write(file, "").unwrap();
+        }
+        std::os::unix::fs::symlink(&first, &link).unwrap();
+        let refused = |config: &Path| check_config(base.path(), config).err().map(|error| error.to_string());
+        assert_eq!(refused(&first), None);
+        remember_config(base.path(), &first).unwrap();
+        assert_eq!((refused(&first), refused(&link)), (None, None));
+        let why = refused(&second).unwrap();
+        assert!(why.contains(first.to_str().unwrap()) && why.contains("--data"), "{why}");
+        // It was moved.
+        std::fs::rename(&first, base.path().join("moved.toml")).unwrap();
+        assert_eq!(refused(&second), None);
+        remember_config(base.path(), &second).unwrap();
+        assert!(refused(&base.path().join("moved.toml")).is_some());
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ),
     (
         "AgentConfig::max_idle_sessions",
-        "the session that messages share and that is idle for the longest time is closed",
+        "of the principal with the most sessions that messages share and that are idle, the one that is idle for the longest time is closed",
     ),
     (
         "AgentConfig::max_asking_tasks",

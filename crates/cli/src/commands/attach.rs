@@ -52,6 +52,10 @@ pub(crate) struct AttachArgs {
     /// The tasks that run at a time
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     max_tasks: usize,
+    /// The further tasks that wait for answers to their questions, or did. A task that asks leaves its place among
+    /// `--max-tasks` for one of these. With 0 it keeps its place
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    max_asking_tasks: usize,
     /// A folder that sessions may use, in the place of the current one. Can be repeated; tasks run in the first
     #[arg(long = "root", value_name = "DIR")]
     roots: Vec<PathBuf>,
@@ -94,6 +98,7 @@ async fn attach(args: AttachArgs) -> Result<Exit> {
     attachment.card.capabilities = args.capabilities;
     attachment.card.domains = args.domains;
     attachment.card.max_tasks = Some(args.max_tasks);
+    attachment.card.max_asking_tasks = Some(args.max_asking_tasks);
     attachment.card.cwd = roots.first().cloned();
     let agent = args.agent;
     // It is there, see above.

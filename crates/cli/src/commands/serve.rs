@@ -197,7 +197,10 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
     }
     let has_files = config.is_none().then_some(args.client_files);
     let configured = config.as_ref().and_then(|config| config.data.clone());
-    let data = args.data.or(configured).map_or_else(state_folder::of_user, Ok)?;
+    let named = args.data.or(configured);
+    let config_path = args.config.as_deref().map(std::path::absolute).transpose()?;
+    let is_of_user = named.is_none();
+    let data = named.map_or_else(state_folder::of_user, Ok)?;
     state_folder::prepare(&data)?;
     #[cfg(unix)]
     let processes = match guard::start(&data).await {
@@ -206,6 +209,9 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
     };
     #[cfg(not(unix))]
     let processes = None;
+    if let (Some(path), true) = (&config_path, is_of_user) {
+        state_folder::check_config(&data, path)?;
+    }
     let (opened, subject) = match config {
         Some(config) => {
             let subject = ui::plural(config.agents.len(), "agent");
@@ -232,6 +238,9 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
         Ok(server) => server,
         Err(error) => return Err(running(&data).await.unwrap_or_else(|| error.into())),
     };
+    if let Some(path) = &config_path {
+        state_folder::remember_config(&data, path)?;
+    }
     options.token = Some(state_folder::token(&data)?);
     // Another program may have the port of an earlier server by now.
     PublishedAddress::remove(&data)?;

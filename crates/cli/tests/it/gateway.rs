@@ -135,6 +135,38 @@ fn the_service_and_the_container_run_a_command_that_exists() {
 }
 
 #[test]
+fn the_folder_of_the_user_belongs_to_one_configuration() {
+    let state = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| state.path().join(name);
+    for name in ["first.toml", "second.toml"] {
+        std::fs::write(file(name), "").expect("a file");
+    }
+    let serve = |name: &str, listen: &str, more: &[&str]| {
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["serve", "--listen", listen, "--config"]).arg(file(name)).args(more);
+        command.env("XDG_STATE_HOME", state.path());
+        command
+    };
+    let starts = |name: &str, more: &[&str]| Server::of(&mut serve(name, "127.0.0.1:0", more)).stop();
+    // It does not serve in any case.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = listener.local_addr().expect("an address").to_string();
+    let refused = |name: &str, of: &str| {
+        let refused = shown(&run(&mut serve(name, &taken, &[]), ""));
+        let why = format!("the folder of the user is that of the hub with {}", file(of).display());
+        assert!(refused.contains(&why) && refused.ends_with("exit 2"), "{refused}");
+    };
+    starts("first.toml", &[]);
+    refused("second.toml", "first.toml");
+    std::fs::rename(file("first.toml"), file("moved.toml")).expect("a file");
+    starts("moved.toml", &[]);
+    refused("second.toml", "moved.toml");
+    let named = file("duologue");
+    starts("second.toml", &["--data", named.to_str().expect("UTF-8")]);
+    refused("moved.toml", "second.toml");
+}
+
+#[test]
 fn each_agent_of_a_hub_has_a_path() {
     let data = tempfile::tempdir().expect("a folder");
     let server = start_hub(data.path());

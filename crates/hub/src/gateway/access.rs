@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::gateway::config::LOCAL_PRINCIPAL;
+use crate::gateway::config::{LOCAL_PRINCIPAL, PrincipalConfig};
 
 /// The role that has all permissions.
 pub(crate) const ADMIN: &str = "admin";
@@ -68,6 +68,12 @@ impl Principal {
     #[must_use]
     pub fn local() -> Self {
         Principal { id: LOCAL_PRINCIPAL.into(), roles: vec![ADMIN.to_owned()], agent: None }
+    }
+
+    /// Returns a principal of the configuration.
+    pub(crate) fn of(config: &PrincipalConfig) -> Self {
+        let PrincipalConfig { id, roles, agent, .. } = config;
+        Principal { id: id.as_str().into(), roles: roles.clone(), agent: agent.clone() }
     }
 
     /// Returns true for a principal with all permissions.

@@ -43,17 +43,30 @@ pub struct AttachmentCard {
     pub cwd: Option<PathBuf>,
     /// The tasks that run at a time. 4 by default.
     pub max_tasks: Option<usize>,
+    /// The further tasks that wait for answers of their owners, or did, as [`AgentConfig::max_asking_tasks`]. 4 by default.
+    pub max_asking_tasks: Option<usize>,
 }
 
 impl AttachmentCard {
     /// Returns the configuration of the agent at the gateway.
     pub(crate) fn into_config(self, id: &str) -> AgentConfig {
         let mut config = AgentConfig::named(id);
-        let AttachmentCard { capabilities, domains, tags, keys, provider, version, cwd, max_tasks } = self;
+        let AttachmentCard {
+            capabilities,
+            domains,
+            tags,
+            keys,
+            provider,
+            version,
+            cwd,
+            max_tasks,
+            max_asking_tasks,
+        } = self;
         (config.capabilities, config.domains, config.tags) = (capabilities, domains, tags);
         (config.provider, config.version, config.keys) = (provider, version, keys);
         config.cwd = cwd.filter(|cwd| cwd.is_absolute());
         config.max_tasks = max_tasks.unwrap_or(config.max_tasks).max(1);
+        config.max_asking_tasks = max_asking_tasks.unwrap_or(config.max_asking_tasks);
         config
     }
 }

@@ -114,8 +114,8 @@ pub struct AgentConfig {
     /// message restores it. 600 by default.
     #[serde(default = "default_idle")]
     pub idle_seconds: u64,
-    /// The sessions that messages share and that are open without one. Beyond it the one that is idle for the longest time
-    /// is closed. 16 by default.
+    /// The sessions that messages share and that are open without one. Beyond it one is closed: of the principal with the
+    /// most, the one that is idle for the longest time. 16 by default.
     #[serde(default = "default_idle_sessions")]
     pub max_idle_sessions: usize,
     /// `shared`: all principals trust each other with the files and the account of this agent.
@@ -612,6 +612,16 @@ impl GatewayConfig {
     /// Returns true if there are principals beside the local user.
     pub(crate) fn has_principals(&self) -> bool {
         !self.principals.is_empty() || !self.token_providers.is_empty()
+    }
+
+    /// Returns the beginnings of the ids of all subjects of the providers.
+    pub(crate) fn subject_prefixes(&self) -> impl Iterator<Item = String> {
+        self.token_providers.iter().map(|provider| format!("{}/", provider.name))
+    }
+
+    /// Returns true if a principal is a subject of a provider.
+    pub(crate) fn is_subject(&self, principal: &str) -> bool {
+        self.subject_prefixes().any(|prefix| principal.starts_with(&prefix))
     }
 }
 

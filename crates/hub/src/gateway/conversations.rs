@@ -75,7 +75,8 @@ impl Conversations {
         Some(work)
     }
 
-    /// Keeps a session for the next message of its conversation. One above the limit is closed.
+    /// Keeps a session for the next message of its conversation. One above the limit is closed, of the principal with the
+    /// most.
     fn keep(self: &Arc<Self>, key: ConversationKey, work: WorkSession, agent: &AgentConfig) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (conversations, limit) = (Arc::downgrade(self), Duration::from_secs(agent.idle_seconds));
@@ -90,13 +91,25 @@ impl Conversations {
         let surplus = {
             let mut idle = self.idle.lock_unpoisoned();
             idle.push(IdleSession { number, key, work, timer: timer.abort_handle() });
-            (idle.len() > agent.max_idle_sessions).then(|| idle.remove(0))
+            let surplus = (idle.len() > agent.max_idle_sessions).then(|| surplus(&idle, |idle| &idle.key.0));
+            surplus.flatten().map(|place| idle.remove(place))
         };
         if let Some(IdleSession { work, timer, .. }) = surplus {
             timer.abort();
             tokio::spawn(work.close());
         }
     }
+}
+
+/// Returns the place of the first entry of the owner that has the most, so that nobody takes the places of those with fewer.
+/// Of several such owners it is the first entry of all.
+fn surplus<T>(entries: &[T], owner: impl Fn(&T) -> &str) -> Option<usize> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for entry in entries {
+        *counts.entry(owner(entry)).or_default() += 1;
+    }
+    let most = counts.values().max()?;
+    entries.iter().position(|entry| counts.get(owner(entry)) == Some(most))
 }
 
 /// The session of a message.
@@ -207,4 +220,24 @@ fn state(correlation_id: &str) -> String {
 
 fn internal(error: crate::Error) -> duologue_client::Error {
     duologue_client::Error::Response(duologue_schema::Error::internal(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_with_the_most_gives_its_first_entry() {
+        for (owners, expected) in [
+            ("", None),
+            ("a", Some(0)),
+            ("abb", Some(1)),
+            ("abab", Some(0)),
+            ("babca", Some(0)),
+            ("cabba", Some(1)),
+        ] {
+            let owners: Vec<String> = owners.chars().map(String::from).collect();
+            assert_eq!(surplus(&owners, |owner| owner), expected, "{owners:?}");
+        }
+    }
 }

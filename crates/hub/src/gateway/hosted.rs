@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::gateway::GatewayShared;
+use crate::gateway::access::{Action, Principal};
 use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL, check_agent_id};
 use crate::gateway::conversations::Conversations;
 use crate::gateway::rest_agent::{RestPeer, credential};
@@ -261,6 +262,36 @@ impl GatewayShared {
     /// Returns the folder of an agent that was attached before, for the agent that is attached now.
     pub(crate) fn take_left(&self, id: &str) -> Option<Arc<HostedEntry>> {
         self.left.lock_unpoisoned().remove(&(AgentFolders::Attached, id.to_owned()))
+    }
+
+    /// Removes the entries that nobody keeps any more: those of a principal that may not act for the agent, and those of
+    /// another principal than the local user whose agent the configuration has. Their ids are free from then on.
+    pub(crate) fn remove_unkept(&self) -> duologue_store::Result<()> {
+        for source in [RegistrySource::Attached, RegistrySource::Rest] {
+            for RegisteredAgent { id, owner, .. } in self.registered(source)? {
+                let is_configured = self.agents.contains_key(&id) && owner != LOCAL_PRINCIPAL;
+                if !is_configured && self.may_keep(&owner, &id) {
+                    continue;
+                }
+                tracing::warn!(
+                    agent = id,
+                    principal = owner,
+                    "an agent is removed from the registry: its principal may not act for it any more, or the configuration has its id"
+                );
+                let change = StoreChange::RemoveAgent { agent: id };
+                self.store.apply(StoreBatch::new(self.time()).with(change))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if a principal may act for an agent with a valid key. The roles of the subjects of providers are known
+    /// while their requests run.
+    fn may_keep(&self, owner: &str, agent: &str) -> bool {
+        match self.config.principals.iter().find(|principal| principal.id == *owner) {
+            Some(config) => self.policy.allows(&Principal::of(config), Action::Act, agent),
+            None => owner == LOCAL_PRINCIPAL || self.config.is_subject(owner),
+        }
     }
 
     /// Puts the agents of the configuration into the registry, and removes those that it has no more. Agents on other

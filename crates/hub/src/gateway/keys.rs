@@ -25,16 +25,12 @@ impl PrincipalKey {
             Some(text) => Some(key_expiry(text)?),
             None => None,
         };
-        Some(PrincipalKey { digest, expires, principal: principal(config) })
+        Some(PrincipalKey { digest, expires, principal: Principal::of(config) })
     }
 
     fn is_valid(&self, now: u64) -> bool {
         self.expires.is_none_or(|expires| now < expires)
     }
-}
-
-fn principal(config: &PrincipalConfig) -> Principal {
-    Principal { id: config.id.as_str().into(), roles: config.roles.clone(), agent: config.agent.clone() }
 }
 
 /// The keys and certificates of the configuration.
@@ -48,7 +44,7 @@ impl PrincipalKeys {
     /// Reads the keys of principals. A principal whose values cannot be read has none.
     pub(crate) fn new(principals: &[PrincipalConfig]) -> Self {
         let certificates =
-            principals.iter().filter_map(|config| Some((config.certificate.clone()?, principal(config))));
+            principals.iter().filter_map(|config| Some((config.certificate.clone()?, Principal::of(config))));
         PrincipalKeys {
             all: principals.iter().filter_map(PrincipalKey::read).collect(),
             certificates: certificates.collect(),

@@ -522,6 +522,7 @@ impl GatewayShared {
                 "principals that the configuration does not name are disabled, and their open work has ended"
             );
         }
+        self.remove_unkept()?;
         let mut batch = StoreBatch::new(self.time());
         self.register_agents(&mut batch)?;
         self.restore_attached(&mut batch)?;
@@ -542,7 +543,6 @@ impl GatewayShared {
     fn kept_principals(&self) -> StoreChange {
         let mut principals: Vec<_> = self.config.principals.iter().map(|it| it.id.clone()).collect();
         principals.push(LOCAL_PRINCIPAL.to_owned());
-        let prefixes = self.config.token_providers.iter().map(|provider| format!("{}/", provider.name));
-        StoreChange::KeepPrincipals { principals, prefixes: prefixes.collect() }
+        StoreChange::KeepPrincipals { principals, prefixes: self.config.subject_prefixes().collect() }
     }
 }

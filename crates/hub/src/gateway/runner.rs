@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_store::{
-    Claim, Claimed, Error as StoreError, JsonText, LeaseToken, Leased, NewDelivery, OutboxKind, Store,
-    StoreBatch, StoreChange, StoreTime, StoreTopic, StoredMessage, StoredTask, StoredTaskKey, SweepTimes,
-    TaskQuery, TaskUpdate,
+    Claim, Claimed, Error as StoreError, JsonText, LeaseToken, Leased, NewDelivery, OutboxKind,
+    RegistrySource, Store, StoreBatch, StoreChange, StoreTime, StoreTopic, StoredMessage, StoredTask,
+    StoredTaskKey, SweepTimes, TaskQuery, TaskUpdate,
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -78,6 +78,7 @@ async fn serve_queue<T, C, F>(
     let mut running = JoinSet::new();
     let mut changes = gateway.store.watch(topic);
     let seats = WorkSeats::new(gateway.config.has_principals());
+    let is_configured = gateway.agents.contains_key(agent);
     while !*closing.borrow_and_update() {
         // An agent that attaches again can have another number.
         let (places, asking) = gateway.hosted(agent).map_or((0, 0), |entry| places(&entry.config));
@@ -93,8 +94,15 @@ async fn serve_queue<T, C, F>(
             // One at a time: with its place, its owner can be at its limit.
             let claim = Claim::new(gateway.time(), LEASE, "hub").except(full);
             let name = agent.to_owned();
-            match gateway.in_store(move |store| claim_entries(store, &name, &claim)).await {
-                Ok(claimed) => {
+            let take = move |store: &dyn Store| {
+                // The program of an entry that was made over REST since claims its messages itself.
+                let is_ours = is_configured
+                    || store.agent(&name)?.is_some_and(|entry| entry.source == RegistrySource::Attached);
+                is_ours.then(|| claim_entries(store, &name, &claim)).transpose()
+            };
+            match gateway.in_store(take).await {
+                Ok(None) => {}
+                Ok(Some(claimed)) => {
                     if let Some(leased) = claimed.entries.into_iter().next() {
                         let seat = seats.take(&owner(&leased.entry), asking);
                         let work = run(gateway.clone(), leased, WorkPlace::new(gateway, seat.clone()));

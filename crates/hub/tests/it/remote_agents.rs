@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duologue_client::Client;
 use duologue_http::{ConnectOptions, connect};
-use duologue_hub::gateway::{AgentAttachment, AttachmentEvent};
+use duologue_hub::gateway::{AgentAttachment, AttachmentCard, AttachmentEvent};
 use duologue_hub::{Hub, ServerOptions};
 use duologue_store::{JsonText, RegisteredAgent, RegistrySource, StoreChange};
 use duologue_test_support::in_time;
@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::hub::{hub_in, settings};
+use crate::rest::hosted::writer;
 use crate::rest::world::{ADMIN, ALICE, BOB, REMOTE, RestWorld, write_secret};
 
 /// A server that the gateway dials. Its runtime is its own, so that its sockets close with it.
@@ -186,6 +187,18 @@ pub(crate) struct Program {
 impl Program {
     /// Dials the gateway, as an agent of this name or as that of the key.
     pub(crate) fn start(world: &RestWorld, key: &str, agent: Option<&str>, data: &Path, pace: u64) -> Self {
+        Program::start_with(world, key, agent, data, pace, |_| {})
+    }
+
+    /// As [`start`](Self::start), with another card.
+    fn start_with(
+        world: &RestWorld,
+        key: &str,
+        agent: Option<&str>,
+        data: &Path,
+        pace: u64,
+        change: impl FnOnce(&mut AttachmentCard),
+    ) -> Self {
         let hub = Hub::open(settings(data, pace)).unwrap();
         let mut options = ConnectOptions::default();
         options.bearer_token = Some(key.into());
@@ -193,6 +206,7 @@ impl Program {
         attachment.agent = agent.map(str::to_owned);
         attachment.card.capabilities = vec!["plan".to_owned()];
         attachment.card.cwd = Some("/tmp".into());
+        change(&mut attachment.card);
         let (sender, events) = mpsc::unbounded_channel();
         let attached = hub.clone();
         let running = tokio::spawn(async move {
@@ -302,6 +316,59 @@ async fn the_entry_of_an_attached_agent_follows_its_connection_alone() {
     let claimed = world.post_empty(REMOTE, "/agents/remote/messages/claim").await.expect(200);
     assert_eq!(claimed["messages"][0]["messageId"], "m1", "{claimed}");
     world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_has_the_hub_as_its_worker_or_a_program_that_claims_it() {
+    let data = tempfile::tempdir().unwrap();
+    // The SHA-256 of `writer-key`.
+    let owner = r#"
+        [[principals]]
+        id = "writer-owner"
+        agent = "writer"
+        key_sha256 = "3aec1946afb01344ae0065f3b123820a2144e455c13e5816dbd439e6634f7f26"
+    "#;
+    let world = RestWorld::start(&(writer() + owner)).await;
+    let mut program = Program::start(&world, REMOTE, None, data.path(), 0);
+    assert!(matches!(program.event().await, AttachmentEvent::Attached(_)));
+    until_status(&world, "remote", "online").await;
+    for (key, agent) in [("writer-key", "writer"), (ADMIN, "writer"), (REMOTE, "remote"), (ADMIN, "remote")] {
+        let claimed = world.post_empty(key, &format!("/agents/{agent}/messages/claim")).await;
+        assert!(claimed.refused(409, "conflict").contains("registered over REST"), "{key}");
+    }
+    // The program is connected, and the entry is not its own any more.
+    world.apply(StoreChange::RemoveAgent { agent: "remote".to_owned() }).await;
+    world.put(REMOTE, "/registry/agents/remote", "{}").await.expect(201);
+    for id in ["m1", "m2", "m3"] {
+        let message = json!({"messageId": id, "message": {"type": "query", "content": "plan"}});
+        world.post(ALICE, "/agents/remote/messages", message).await.expect(202);
+    }
+    let claimed = world.post_empty(REMOTE, "/agents/remote/messages/claim?max=3").await.expect(200);
+    assert_eq!(claimed["messages"].as_array().unwrap().len(), 3, "{claimed}");
+    world.stop().await;
+    program.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attached_agent_has_as_many_asking_tasks_as_it_says() {
+    let data = tempfile::tempdir().unwrap();
+    let world = RestWorld::start("").await;
+    // Half of the places is for other principals.
+    let card = |card: &mut AttachmentCard| (card.max_tasks, card.max_asking_tasks) = (Some(1), Some(6));
+    let mut program = Program::start_with(&world, REMOTE, None, data.path(), 0, card);
+    assert!(matches!(program.event().await, AttachmentEvent::Attached(_)));
+    let tasks = "/agents/remote/tasks";
+    for (id, prompt) in [("t1", "permission"), ("t2", "permission"), ("t3", "permission"), ("t4", "plan")] {
+        let task = json!({"taskId": id, "task": {"type": "write", "parameters": {"prompt": prompt}}});
+        world.post(ALICE, tasks, task).await.expect(202);
+    }
+    let ended = ended_task(&world, ALICE, &format!("{tasks}/t4")).await;
+    assert_eq!(ended["status"], "completed", "{ended}");
+    for id in ["t1", "t2", "t3"] {
+        assert_eq!(world.get(ALICE, &format!("{tasks}/{id}")).await.expect(200)["state"], "input_required");
+    }
+    world.stop().await;
+    program.kill().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use duologue_store::{
-    ChangeOutcome, Claim, JsonText, LeaseToken, Leased, MessageQuery, MessageState, Store, StoreBatch,
-    StoreChange, StorePage, StoreTopic, StoredMessage,
+    ChangeOutcome, Claim, JsonText, LeaseToken, Leased, MessageQuery, MessageState, RegistrySource, Store,
+    StoreBatch, StoreChange, StorePage, StoreTopic, StoredMessage,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -217,10 +217,14 @@ pub struct ClaimQuery {
     pub lease: Option<RestNumber>,
 }
 
-/// Takes messages from an inbox. The agent acknowledges each of them before its lease ends.
+/// Takes messages from the inbox of an agent that was registered over REST. The agent acknowledges each of them before its
+/// lease ends.
 #[utoipa::path(
     post, path = "/agents/{agentId}/messages/claim", tag = "messages", params(AgentTarget, ClaimQuery),
-    responses((status = 200, body = RestClaimedMessages, description = "The messages with their leases. There may be none.")),
+    responses(
+        (status = 200, body = RestClaimedMessages, description = "The messages with their leases. There may be none."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "The server gives the agent its messages: it is in the configuration, or one that attaches."),
+    ),
 )]
 pub(crate) async fn claim_messages(
     caller: RestCaller,
@@ -243,10 +247,16 @@ pub(crate) async fn claim_messages(
         let claim = Claim::new(gateway.time(), Duration::from_secs(lease), caller.id()).max(query.max.0);
         let agent = agent_id.clone();
         let take = move |store: &dyn Store| match store.agent(&agent)? {
-            Some(_) => store.claim_messages(&agent, &claim).map(Some),
-            None => Ok(None),
+            Some(entry) if entry.source == RegistrySource::Rest => {
+                store.claim_messages(&agent, &claim).map(Ok)
+            }
+            // Its worker takes them too, and a message has one worker.
+            Some(_) => Ok(Err(conflict(
+                "the server gives this agent its messages; only an agent that was registered over REST claims them",
+            ))),
+            None => Ok(Err(Refusal::not_found("agent"))),
         };
-        let claimed = gateway.in_store(take).await?.ok_or_else(|| Refusal::not_found("agent"))?;
+        let claimed = gateway.in_store(take).await??;
         let next_due = claimed.next_due;
         let mut is_over = !claimed.entries.is_empty() || wait == 0;
         claimed.entries.iter().for_each(|leased| events::message_sent(&leased.entry));

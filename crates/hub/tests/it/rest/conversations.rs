@@ -110,9 +110,13 @@ async fn count(world: &RestWorld, key: &str, correlation: Option<&str>) -> Strin
     count
 }
 
-/// Returns the number of sessions that run, and that of all.
+/// Returns the number of Alice's sessions that run, and that of all.
 async fn sessions(world: &RestWorld) -> (usize, usize) {
-    let listed = world.get(ALICE, "/sessions").await.expect(200);
+    sessions_of(world, ALICE).await
+}
+
+async fn sessions_of(world: &RestWorld, key: &str) -> (usize, usize) {
+    let listed = world.get(key, "/sessions").await.expect(200);
     let sessions = listed["sessions"].as_array().unwrap();
     (sessions.iter().filter(|session| session["live"] == true).count(), sessions.len())
 }
@@ -200,6 +204,21 @@ async fn an_idle_session_ends_and_is_restored() {
     // The ids of sessions are in the order of their creation.
     assert!(created(true) > created(false), "{listed}");
     assert_eq!(count(&world, ALICE, Some("c1")).await, "3");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_idle_sessions_of_a_principal_do_not_close_those_of_another() {
+    let (world, _folder) = start("max_idle_sessions = 2", "").await;
+    assert_eq!(count(&world, ALICE, Some("c1")).await, "1");
+    for correlation in ["c1", "c2", "c3"] {
+        assert_eq!(count(&world, BOB, Some(correlation)).await, "1");
+    }
+    let live = async || (sessions_of(&world, ALICE).await.0, sessions_of(&world, BOB).await.0);
+    until(async || Some(live().await).filter(|(alice, bob)| alice + bob == 2)).await;
+    assert_eq!(live().await, (1, 1));
+    // Those that were closed are restored.
+    assert_eq!(count(&world, BOB, Some("c1")).await, "3");
     world.stop().await;
 }
 

@@ -3,13 +3,13 @@
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::IntoResponse as _;
-use duologue_store::{OutboxQuery, OutboxState};
+use duologue_store::{OutboxQuery, OutboxState, RegisteredAgent, RegistrySource, StoreChange};
 use serde_json::json;
 
 use crate::receiver::{Received, Receiver, accept};
 use crate::remote_agents::{ended_task, until, until_status};
 use crate::rest::endpoints::behind;
-use crate::rest::world::{ADMIN, ALICE, BOB, REMOTE, RestWorld};
+use crate::rest::world::{ADMIN, ALICE, BOB, REMOTE, RestWorld, json_text};
 
 const TASKS: &str = "/agents/writer/tasks";
 const MESSAGES: &str = "/agents/writer/messages";
@@ -89,6 +89,43 @@ async fn the_work_of_a_principal_that_was_removed_ends() {
     assert_eq!(found["error"], ended["error"]);
     world.post_empty(ALICE, "/agents/writer/dead-letters/m1/resend").await.expect(204);
     assert!(receiver.received().is_empty());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_whose_principal_may_not_act_for_it_any_more_leaves_its_id_to_others() {
+    let world = RestWorld::start("").await;
+    let entries = [("remote", RegistrySource::Attached), ("absent", RegistrySource::Rest)];
+    for (id, source) in entries {
+        let mut entry = RegisteredAgent::new(id, format!("{id}-owner"), source, format!("/acp/{id}"));
+        entry.card = json_text(&json!({"maxConcurrentTasks": 1}));
+        world.apply(StoreChange::PutAgent(entry)).await;
+    }
+    // A restart alone, and a key that has expired, remove nothing.
+    let expired = "id = \"remote-owner\"\nkey_expires = \"2020-01-01T00:00:00Z\"";
+    let world = world.restart_with(|config| config.replace("id = \"remote-owner\"", expired)).await;
+    for (id, _) in entries {
+        world
+            .post(ALICE, &format!("/agents/{id}/tasks"), r#"{"taskId": "t1", "task": {"type": "a"}}"#)
+            .await
+            .expect(202);
+    }
+
+    // One principal has left the file, and the other one is another agent.
+    let world = world
+        .restart_with(|config| config.replace(expired, "id = \"another\"").replace("\"absent\"", "\"moved\""))
+        .await;
+    for (id, _) in entries {
+        world.get(ADMIN, &format!("/agents/{id}")).await.refused(404, "not_found");
+        let task = ended_task(&world, ADMIN, &format!("/agents/{id}/tasks/t1?owner=alice")).await;
+        assert_eq!(task["error"]["code"], "agent_removed", "{task}");
+    }
+    world.put(REMOTE, "/registry/agents/remote", "{}").await.expect(201);
+
+    // The configuration takes the id.
+    let agent = "[[agents]]\nid = \"remote\"\ncommand = [\"false\"]\ntrust = \"shared\"\n";
+    let world = world.restart_with(|config| format!("{config}\n{agent}")).await;
+    world.put(REMOTE, "/registry/agents/remote", "{}").await.refused(409, "conflict");
     world.stop().await;
 }
 
