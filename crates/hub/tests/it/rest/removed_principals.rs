@@ -111,7 +111,7 @@ async fn an_agent_whose_principal_may_not_act_for_it_any_more_leaves_its_id_to_o
             .expect(202);
     }
 
-    // One principal has left the file, and the other one is another agent.
+    // One principal has left the file, and one is another agent.
     let world = world
         .restart_with(|config| config.replace(expired, "id = \"another\"").replace("\"absent\"", "\"moved\""))
         .await;
