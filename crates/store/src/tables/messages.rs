@@ -129,7 +129,7 @@ impl NewInboxMessage {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct StoredMessage {
-    /// A number that later messages exceed. A message that is sent again gets another.
+    /// A number that later messages exceed, and that no other message ever has. A message that is sent again gets another.
     pub seq: u64,
     /// The agent that receives it.
     pub agent: String,

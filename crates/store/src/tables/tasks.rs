@@ -131,7 +131,7 @@ impl NewTask {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct StoredTask {
-    /// The place in the order of creation. A task that is sent again gets another.
+    /// The place in the order of creation, a number that no other task ever has. A task that is sent again gets another.
     pub seq: u64,
     /// The key.
     pub key: StoredTaskKey,

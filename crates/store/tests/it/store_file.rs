@@ -152,7 +152,7 @@ fn version_1_is_migrated() {
     drop(store);
     let version = "SELECT version FROM schema_version";
     let database = Connection::open(&path).expect("a database");
-    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 10);
+    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 11);
     let (counted, there) = bytes(&database);
     assert!(counted == there && there.len() == 1, "{counted:?} {there:?}");
     drop(database);
@@ -200,14 +200,51 @@ fn a_migrated_message_does_not_wait_for_the_group_of_another_principal() {
 }
 
 #[test]
+fn a_migrated_store_gives_no_number_again() {
+    let (_folder, path) = place();
+    let old = Connection::open(&path).expect("a database");
+    old.execute_batch(include_str!("store_version_1.sql")).expect("version 1");
+    for script in [
+        include_str!("../../src/tables/sqlite/version_2.sql"),
+        include_str!("../../src/tables/sqlite/version_3.sql"),
+        include_str!("../../src/tables/sqlite/version_4.sql"),
+        include_str!("../../src/tables/sqlite/version_5.sql"),
+        include_str!("../../src/tables/sqlite/version_6.sql"),
+        include_str!("../../src/tables/sqlite/version_7.sql"),
+        include_str!("../../src/tables/sqlite/version_8.sql"),
+        include_str!("../../src/tables/sqlite/version_9.sql"),
+        "UPDATE schema_version SET version = 9;
+         INSERT INTO outbox (stream, position, url, kind, principal, attempts, state, created, updated, body, task)
+         VALUES ('callback:812.1', 0, '', 'callback', 'alice', 1, 'delivered', 1, 1, '1', NULL),
+                ('chunk:90.1', 0, '', 'chunk', 'alice', 1, 'delivered', 1, 1, '1', 90),
+                ('9999.1', 0, '', 'chunk', 'alice', 1, 'delivered', 1, 1, '1', NULL)",
+    ] {
+        old.execute_batch(script).expect("version 9");
+    }
+    drop(old);
+    let numbers = |id: &str| {
+        let store = open(&path).expect("a store");
+        change(&store, StoreChange::CreateTask(task(id)));
+        enqueue(&store, [message(id)]);
+        let sent = store.message(&message_key(id)).expect("read").expect("a message");
+        let numbers = (store.task(&task_key(id)).expect("read").expect("a task").seq, sent.seq);
+        change(&store, StoreChange::ErasePrincipal { principal: OWNER.into() });
+        numbers
+    };
+    // There was a callback of the task 812.
+    assert_eq!(numbers("t1"), (813, 3));
+    assert_eq!(numbers("t2"), (814, 4), "in the next life");
+}
+
+#[test]
 fn a_newer_version_is_refused() {
     let (_folder, path) = place();
     filled(&path);
     let database = Connection::open(&path).expect("a database");
-    database.execute("UPDATE schema_version SET version = 11", []).expect("changed");
+    database.execute("UPDATE schema_version SET version = 12", []).expect("changed");
     drop(database);
     match open(&path) {
-        Err(error @ Error::NewerVersion { found: 11, known: 10, .. }) => {
+        Err(error @ Error::NewerVersion { found: 12, known: 11, .. }) => {
             assert!(error.to_string().ends_with("use a later program"), "{error}");
         }
         other => panic!("{other:?}"),

@@ -19,10 +19,17 @@ macro_rules! own_agents {
     };
 }
 
-/// The condition for the messages of a principal, and of its agents.
+/// The condition for the messages of a principal, and of its agents. A `+` in front of its columns keeps them from an index.
 macro_rules! own_messages {
-    () => {
-        concat!("principal = ?1 OR agent IN (SELECT id FROM agents WHERE ", own_agents!(), ")")
+    ($sign:literal) => {
+        concat!(
+            $sign,
+            "principal = ?1 OR ",
+            $sign,
+            "agent IN (SELECT id FROM agents WHERE ",
+            own_agents!(),
+            ")"
+        )
     };
 }
 
@@ -96,8 +103,7 @@ const fn posts_where(condition: &'static str) -> Removal {
 /// The records of a principal with much text. Questions are those of tasks.
 const DATA: [Removal; 4] = [
     tasks_where("owner = ?1"),
-    // Each part reads the rows of others again, of which there are as many as the limits of inboxes allow.
-    messages_where(own_messages!()),
+    messages_where(own_messages!("")),
     posts_where("principal = ?1"),
     Removal { table: "seen", key: &["principal", "scope", "key"], condition: "principal = ?1" },
 ];
@@ -107,13 +113,14 @@ const AGENTS: [(&str, &str); 2] = [
     ("agents", own_agents!()),
 ];
 
+/// The inboxes with messages of a principal.
+const INBOXES: &str = "SELECT DISTINCT agent FROM messages WHERE principal = ?1";
+/// Removes a principal from the questions of others.
+const ANSWERS: &str = "UPDATE questions SET answered_by = NULL WHERE answered_by = ?1";
+
 pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<ChangeOutcome> {
     let mut count = 0;
-    let inboxes = agents_of(
-        change,
-        "SELECT DISTINCT agent FROM messages WHERE principal = ?1 AND state = 0",
-        principal,
-    )?;
+    let inboxes = agents_of(change, INBOXES, principal)?;
     // The workers of its tasks end them at their agents.
     tasks::wake_all(change, principal)?;
     // Other principals have tasks at its agents.
@@ -133,8 +140,7 @@ pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<
             }
         }
     }
-    let text = "UPDATE questions SET answered_by = NULL WHERE answered_by = ?1";
-    change.prepare(text)?.execute([principal])?;
+    change.prepare(ANSWERS)?.execute([principal])?;
     change.prepare("INSERT OR IGNORE INTO erasures VALUES (?1)")?.execute([principal])?;
     for agent in inboxes {
         change.wake(StoreTopic::Inbox(agent));
@@ -337,7 +343,8 @@ sources! {
     "principal": principals::COLUMNS, "principals WHERE id = ?1", NAME, principals::read;
     "agent": agents::COLUMNS, concat!("agents WHERE ", own_agents!()), NAME, agents::read;
     "key": principals::SEEN, "seen WHERE principal = ?1", SCOPED, principals::read_seen;
-    "message": messages::COLUMNS, concat!("messages WHERE (", own_messages!(), ")"), SEQ, messages::read;
+    // In their order: with an index each page would read and sort all of them.
+    "message": messages::COLUMNS, concat!("messages WHERE (", own_messages!("+"), ")"), SEQ, messages::read;
     "task": tasks::COLUMNS, "tasks WHERE owner = ?1", SEQ, tasks::read;
     "question": tasks::QUESTION, "questions WHERE owner = ?1", SEQ, tasks::read_question;
     "delivery": outbox::COLUMNS, "outbox WHERE principal = ?1", ID, outbox::read;
@@ -345,23 +352,26 @@ sources! {
 
 #[cfg(test)]
 mod tests {
+    use duologue_schema::envelope::TaskState;
+    use rusqlite::StatementStatus;
+
     use super::*;
     use crate::tables::SqliteStore;
+    use crate::tables::batch::{StoreBatch, StoreChange};
     use crate::tables::settings::StoreSettings;
+    use crate::tables::sqlite::schema::query_plan;
+    use crate::tables::store::Store as _;
+    use crate::tables::tasks::{NewTask, StoredTaskKey, TaskUpdate};
+    use crate::tables::values::{JsonText, StoreTime};
 
     #[test]
     fn what_is_due_is_found_by_an_index() {
         let store = SqliteStore::in_memory(StoreSettings::default()).unwrap();
-        let purge = ENDED_OF_ALL.iter().chain(&ENDED_OF_ONE).map(|removal| removal.query(1));
-        let times = LEASE_END.iter().chain(&EXPIRY).chain(&ENDED).map(|text| (*text).to_owned());
-        for text in purge.chain(times).chain([QUESTIONS.to_owned()]) {
-            let plan = |database: &Connection| {
-                let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {text}"))?;
-                let values = vec![1; statement.parameter_count()];
-                let rows = statement.query_map(rusqlite::params_from_iter(values), |row| row.get(3))?;
-                rows.collect::<rusqlite::Result<Vec<String>>>()
-            };
-            for step in store.read(plan).unwrap() {
+        let removals = ENDED_OF_ALL.iter().chain(&ENDED_OF_ONE).chain(&DATA).map(|removal| removal.query(1));
+        let others = [QUESTIONS, SEEN, INBOXES, ANSWERS];
+        let texts = LEASE_END.iter().chain(&EXPIRY).chain(&ENDED).chain(&others);
+        for text in removals.chain(texts.map(|text| (*text).to_owned())) {
+            for step in store.read(|database| query_plan(database, &text)).unwrap() {
                 let is_table = step.starts_with("SCAN ") || step.starts_with("SEARCH ");
                 assert!(
                     !is_table || step.contains("INDEX") || step.contains("PRIMARY KEY"),
@@ -369,5 +379,27 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_tasks_whose_posts_are_due_are_no_work_of_a_purge() {
+        let store = SqliteStore::in_memory(StoreSettings::default()).unwrap();
+        let mut steps = Vec::new();
+        for number in 0..200 {
+            let key = StoredTaskKey::new("alice", "writer", format!("t{number}"));
+            let mut task = NewTask::new(key.clone(), "alice", "write", JsonText::default());
+            task.callback = Some("https://example.com".into());
+            let end = TaskUpdate::new(key, 1).state(TaskState::Cancelled);
+            let batch = StoreBatch::new(StoreTime::default()).with(StoreChange::CreateTask(task));
+            store.apply(batch.with(StoreChange::UpdateTask(end))).unwrap();
+            let read = |database: &Connection| {
+                let mut statement = database.prepare(ENDED[0])?;
+                let first: Option<i64> = statement.query_row([], |row| row.get(0))?;
+                assert_eq!(first, None);
+                Ok(statement.get_status(StatementStatus::VmStep))
+            };
+            steps.push(store.read(read).unwrap());
+        }
+        assert_eq!(steps.first(), steps.last());
     }
 }

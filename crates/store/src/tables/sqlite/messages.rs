@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::check::cut;
-use super::queue::{QueueSql, band_of_priority, expect, lost, one, queue_sql};
+use super::queue::{QueueSql, band_of_priority, expect, lost, next_number, one, queue_sql};
 use super::room;
 use super::rows::{Filter, int, json, maybe_json, maybe_number, number, small};
 use super::writer::{ChangeStep, CountedList, OpenChange};
@@ -110,9 +110,11 @@ pub(super) fn enqueue(change: &mut OpenChange<'_>, message: &NewInboxMessage) ->
     let not_before = QUEUE.not_before(change, message.delay);
     let priority = message.priority.min(9);
     let text = concat!(
-        "INSERT INTO messages (agent, principal, id, sender, correlation, grp, priority, created, updated, expires, ",
+        "INSERT INTO messages (seq, agent, principal, id, sender, correlation, grp, priority, created, updated, expires, ",
         "state, band, blocked, not_before, attempts, max_attempts, content, trace, due) ",
-        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, 0, ?10, ?11, ?12, 0, ?13, ?14, ?15, ?8 + (?12 - ?16) / 1000) ",
+        "VALUES (",
+        next_number!("messages"),
+        ", ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, 0, ?10, ?11, ?12, 0, ?13, ?14, ?15, ?8 + (?12 - ?16) / 1000) ",
         "ON CONFLICT DO NOTHING"
     );
     let band = (!is_blocked && not_before == 0).then(|| band(priority));
@@ -362,7 +364,9 @@ pub(super) fn resend(
         None => false,
     };
     let text = concat!(
-        "UPDATE messages SET seq = (SELECT max(seq) + 1 FROM messages), state = 0, attempts = 0, started = 0, error = NULL, ",
+        "UPDATE messages SET seq = ",
+        next_number!("messages"),
+        ", state = 0, attempts = 0, started = 0, error = NULL, ",
         "blocked = ?2, band = ?3, expires = ?4, updated = ?5 WHERE seq = ?1"
     );
     let band = (!is_blocked).then(|| band(found.priority));

@@ -168,6 +168,15 @@ impl SqliteStore {
         self.query(StoreReaders::list, query)
     }
 
+    /// Reads a page. One of an agent and an id has at most one record of each principal, so it does not wait for others.
+    fn read_named<T>(
+        &self,
+        is_named: bool,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T> {
+        self.query(if is_named { StoreReaders::records } else { StoreReaders::list }, query)
+    }
+
     fn query<T>(
         &self,
         reader: fn(&StoreReaders) -> MutexGuard<'_, Connection>,
@@ -260,7 +269,8 @@ impl Store for SqliteStore {
     }
 
     fn messages(&self, query: &MessageQuery) -> Result<StorePage<StoredMessage>> {
-        self.read_list(|database| messages::list(database, query, self.settings.page(query.limit)))
+        let list = |database: &Connection| messages::list(database, query, self.settings.page(query.limit));
+        self.read_named(query.agent.is_some() && query.id.is_some(), list)
     }
 
     fn task(&self, key: &StoredTaskKey) -> Result<Option<StoredTask>> {
@@ -268,7 +278,8 @@ impl Store for SqliteStore {
     }
 
     fn tasks(&self, query: &TaskQuery) -> Result<StorePage<StoredTask>> {
-        self.read_list(|database| tasks::list(database, query, self.settings.page(query.limit)))
+        let list = |database: &Connection| tasks::list(database, query, self.settings.page(query.limit));
+        self.read_named(query.agent.is_some() && query.id.is_some(), list)
     }
 
     fn median_duration(&self, agent: &str, kind: &str, last: u64) -> Result<Option<Duration>> {
@@ -379,6 +390,13 @@ mod tests {
         assert!(store.message(&key).expect("a query").is_some());
         let claim = Claim::new(time, Duration::from_secs(1), "worker");
         assert_eq!(store.claim_messages("writer", &claim).expect("a claim").entries.len(), 1);
+        // A list of what has an id has few records.
+        let mut named = MessageQuery::default();
+        (named.agent, named.id) = (Some(key.agent.clone()), Some(key.message.clone()));
+        assert_eq!(store.messages(&named).expect("a list").total, 1);
+        let mut named = TaskQuery::default();
+        (named.agent, named.id) = (Some(key.agent), Some("t1".to_owned()));
+        assert_eq!(store.tasks(&named).expect("a list").total, 0);
         drop(lists);
         assert_eq!(store.messages(&MessageQuery::default()).expect("a list").total, 1);
     }

@@ -51,10 +51,13 @@ pub(super) fn list(
     query: &OutboxQuery,
     room: PageRoom,
 ) -> rusqlite::Result<StorePage<OutboxEntry>> {
+    // An index with a condition needs the condition in the text.
+    let given_up = (query.state == Some(OutboxState::GivenUp)).then_some("state = 'given_up'");
     Filter::default()
         .with("principal = ?", query.principal.clone())
         .with("stream = ?", query.stream.clone())
         .with("state = ?", query.state.map(|state| outbox_state::name(state).to_owned()))
+        .only(given_up)
         .page(database, (COLUMNS, "outbox", "id"), (query.offset, room), read)
 }
 

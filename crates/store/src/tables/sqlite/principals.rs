@@ -77,10 +77,11 @@ pub(super) fn remove(change: &mut OpenChange<'_>, id: &str) -> ChangeStep<Change
 pub(super) const REMOVED: &str = "its principal was removed from the configuration of the server";
 
 /// The principals with work that would start, or that a receiver would learn of.
-const AT_WORK: &str = "SELECT owner FROM tasks WHERE ended = 0 OR (callback_queued = 0 \
-         AND (callback IS NOT NULL OR stream_endpoint IS NOT NULL)) \
-     UNION SELECT principal FROM messages WHERE state = 0 \
-     UNION SELECT principal FROM outbox WHERE state = 'pending'";
+const AT_WORK: &str = "SELECT DISTINCT owner FROM (SELECT owner FROM tasks WHERE ended = 0 \
+     UNION ALL SELECT owner FROM tasks WHERE ended = 1 AND callback_queued = 0 \
+         AND (callback IS NOT NULL OR stream_endpoint IS NOT NULL) \
+     UNION ALL SELECT principal FROM messages WHERE state = 0 \
+     UNION ALL SELECT principal FROM outbox WHERE state = 'pending')";
 
 pub(super) fn keep(
     change: &mut OpenChange<'_>,

@@ -20,6 +20,20 @@ macro_rules! band_of_priority {
 }
 pub(super) use band_of_priority;
 
+/// A number for a row that no row of the table has had, as an expression.
+macro_rules! next_number {
+    ($table:literal) => {
+        concat!(
+            "(SELECT max(removed.seq, coalesce((SELECT max(seq) FROM ",
+            $table,
+            "), 0)) + 1 FROM last_numbers AS removed WHERE list = '",
+            $table,
+            "')"
+        )
+    };
+}
+pub(super) use next_number;
+
 /// The bands in the order of their turns: 8 of 15 for the highest, then 4, 2 and 1, spread evenly.
 const TURNS: [usize; 15] = [3, 2, 3, 1, 3, 2, 3, 0, 3, 2, 3, 1, 3, 2, 3];
 
@@ -45,9 +59,12 @@ impl Turns {
 pub(super) struct QueueSql {
     pub(super) kind: LeaseKind,
     pub(super) ready: &'static str,
+    /// The same without the principals in ?4. It reads the first rows of each principal that waits, and not those
+    /// of the others behind them.
+    pub(super) ready_of_others: &'static str,
     pub(super) lease: &'static str,
     pub(super) promote: &'static str,
-    pub(super) first_delay: &'static str,
+    pub(super) has_delay: &'static str,
     pub(super) next_of_agent: &'static str,
     pub(super) lapsed: &'static str,
     pub(super) first_lease: &'static str,
@@ -62,9 +79,28 @@ macro_rules! queue_sql {
             ready: concat!(
                 "SELECT seq, expires FROM ",
                 $table,
+                " WHERE agent = ?1 AND band = ?2 ORDER BY seq LIMIT ?3"
+            ),
+            ready_of_others: concat!(
+                "WITH RECURSIVE waiting (owner) AS (SELECT min(",
+                $owner,
+                ") FROM ",
+                $table,
+                " WHERE agent = ?1 AND band = ?2 UNION ALL SELECT (SELECT min(",
+                $owner,
+                ") FROM ",
+                $table,
                 " WHERE agent = ?1 AND band = ?2 AND ",
                 $owner,
-                " NOT IN (SELECT value FROM json_each(?4)) ORDER BY seq LIMIT ?3"
+                " > waiting.owner) FROM waiting WHERE waiting.owner IS NOT NULL) ",
+                "SELECT seq, expires FROM waiting CROSS JOIN ",
+                $table,
+                " ON seq IN (SELECT own.seq FROM ",
+                $table,
+                " AS own WHERE own.agent = ?1 AND own.band = ?2 AND own.",
+                $owner,
+                " = waiting.owner ORDER BY own.seq LIMIT ?3) ",
+                "WHERE waiting.owner NOT IN (SELECT value FROM json_each(?4)) ORDER BY seq LIMIT ?3"
             ),
             lease: concat!(
                 "UPDATE ",
@@ -77,9 +113,9 @@ macro_rules! queue_sql {
                 $table,
                 " SET not_before = 0, band = CASE WHEN blocked = 1 THEN NULL ELSE ",
                 crate::tables::sqlite::queue::band_of_priority!(),
-                " END WHERE not_before > 0 AND not_before <= ?1"
+                " END WHERE agent = ?1 AND not_before > 0 AND not_before <= ?2"
             ),
-            first_delay: concat!("SELECT min(not_before) FROM ", $table, " WHERE not_before > 0"),
+            has_delay: concat!("SELECT EXISTS (SELECT 1 FROM ", $table, " WHERE not_before > 0)"),
             next_of_agent: concat!(
                 "SELECT min(due) FROM (SELECT min(not_before) AS due FROM ",
                 $table,
@@ -116,13 +152,13 @@ impl QueueSql {
         read: fn(&Row<'_>) -> rusqlite::Result<T>,
         expire: fn(&mut OpenChange<'_>, i64) -> ChangeStep<()>,
     ) -> ChangeStep<Claimed<T>> {
-        self.promote(change)?;
+        self.promote(change, agent)?;
         let max = claim.max.min(usize::try_from(change.settings.page_entries).unwrap_or(usize::MAX));
         let (wall, end) = (change.wall(), change.after(claim.lease));
         let mut place = *change.turns().place(self.kind, agent);
         let mut heads: [Option<BandHeads>; 4] = Default::default();
         let (mut claimed, mut bytes) = (Vec::new(), 0);
-        let except = serde_json::Value::from(claim.except.clone()).to_string();
+        let except = (!claim.except.is_empty()).then(|| serde_json::Value::from(&*claim.except).to_string());
         let database = change.database;
         let mut lease = database.prepare_cached(self.lease)?;
         'claims: while claimed.len() < max && bytes < change.settings.page_bytes {
@@ -139,7 +175,7 @@ impl QueueSql {
                     let limit = max - claimed.len();
                     let rows = match heads {
                         Some(rows) => rows,
-                        None => heads.insert(self.heads(change, agent, band, limit, &except)?),
+                        None => heads.insert(self.heads(change, agent, band, limit, except.as_deref())?),
                     };
                     match rows.pop_front() {
                         None => break None,
@@ -184,23 +220,30 @@ impl QueueSql {
         agent: &str,
         band: i64,
         limit: usize,
-        except: &str,
+        except: Option<&str>,
     ) -> rusqlite::Result<BandHeads> {
-        let mut statement = change.prepare(self.ready)?;
-        statement
-            .query_map(params![agent, band, limit as i64, except], |row| Ok((row.get(0)?, row.get(1)?)))?
-            .collect()
+        let head = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let limit = limit as i64;
+        match except {
+            Some(except) => {
+                let mut statement = change.prepare(self.ready_of_others)?;
+                statement.query_map(params![agent, band, limit, except], head)?.collect()
+            }
+            None => change.prepare(self.ready)?.query_map(params![agent, band, limit], head)?.collect(),
+        }
     }
 
-    /// Returns rows to their bands whose delay is over.
-    fn promote(&self, change: &mut OpenChange<'_>) -> ChangeStep<()> {
+    /// Returns rows of an agent to their bands whose delay is over.
+    fn promote(&self, change: &mut OpenChange<'_>, agent: &str) -> ChangeStep<()> {
         let now = change.now();
         if change.bounds(self.kind).delay_end.is_none_or(|end| end > now) {
             return Ok(());
         }
-        change.prepare(self.promote)?.execute([now])?;
-        let first = change.prepare(self.first_delay)?.query_row([], |row| row.get(0))?;
-        change.bounds(self.kind).delay_end = first;
+        change.prepare(self.promote)?.execute(params![agent, now])?;
+        // The next delay of all agents would take a look at all delayed rows.
+        if !change.prepare(self.has_delay)?.query_row([], |row| row.get(0))? {
+            change.bounds(self.kind).delay_end = None;
+        }
         Ok(())
     }
 
@@ -325,7 +368,17 @@ pub(super) fn one<T: rusqlite::types::FromSql>(
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
+    use rusqlite::StatementStatus;
+
     use super::*;
+    use crate::tables::SqliteStore;
+    use crate::tables::batch::{StoreBatch, StoreChange};
+    use crate::tables::messages::{MessageSender, NewInboxMessage};
+    use crate::tables::settings::StoreSettings;
+    use crate::tables::store::Store as _;
+    use crate::tables::values::{JsonText, StoreTime};
 
     #[test]
     fn there_are_so_many_places_and_no_more() {
@@ -336,5 +389,68 @@ mod tests {
         assert_eq!(*turns.place(LeaseKind::Task, "0"), 1);
         assert_eq!(*turns.place(LeaseKind::Task, "another"), 0);
         assert_eq!((turns.0[1].len(), turns.0[0].len()), (1, 0));
+    }
+
+    /// Creates messages that wait from now on.
+    fn enqueue(store: &SqliteStore, principal: &str, ids: Range<usize>, delay: Duration) {
+        let mut batch = StoreBatch::new(NOW);
+        for id in ids {
+            let from = MessageSender::new(principal, principal);
+            let mut message = NewInboxMessage::new("writer", id.to_string(), from, JsonText::default());
+            message.delay = delay;
+            batch.push(StoreChange::Enqueue(message));
+        }
+        store.apply(batch).unwrap();
+    }
+
+    const NOW: StoreTime = StoreTime::new(Duration::from_secs(1), 1000);
+
+    /// Claims a message. Returns its principal, and the steps of the statements of the queue.
+    fn claim(store: &SqliteStore, now: StoreTime, except: &[&str]) -> (Option<String>, i32) {
+        let except = except.iter().map(ToString::to_string).collect();
+        let claim = Claim::new(now, Duration::from_secs(99), "hub").except(except);
+        let claimed = store.claim_messages("writer", &claim).unwrap().entries.pop();
+        let QueueSql { ready, ready_of_others, promote, has_delay, next_of_agent, .. } =
+            crate::tables::sqlite::messages::QUEUE;
+        let steps = store.change(|writer| {
+            writer.transaction(|change| {
+                let texts = [ready, ready_of_others, promote, has_delay, next_of_agent];
+                Ok(texts
+                    .map(|text| change.prepare(text).map(|text| text.reset_status(StatementStatus::VmStep)))
+                    .into_iter()
+                    .sum::<rusqlite::Result<i32>>()?)
+            })
+        });
+        (claimed.map(|leased| leased.entry.from.principal), steps.unwrap())
+    }
+
+    /// Lets 20 and then 2,000 messages of a principal wait in front of another one.
+    fn behind_many(
+        delays: [u64; 2],
+        claim: impl Fn(&SqliteStore) -> (Option<String>, i32),
+    ) -> [(Option<String>, i32); 2] {
+        let store = SqliteStore::in_memory(StoreSettings::default()).unwrap();
+        let [first, last] = delays.map(Duration::from_secs);
+        [0..20, 20..2000].map(|ids| {
+            let next = ids.end..ids.end + 1;
+            enqueue(&store, "alice", ids, first);
+            enqueue(&store, "bob", next, last);
+            claim(&store)
+        })
+    }
+
+    #[test]
+    fn the_rows_of_a_principal_that_is_left_out_are_not_read() {
+        for (except, found) in [(&["alice"][..], Some("bob")), (&["alice", "bob"], None)] {
+            let claims = behind_many([0, 0], |store| claim(store, NOW, except));
+            assert!(claims.iter().all(|(of, steps)| of.as_deref() == found && *steps < 500), "{claims:?}");
+        }
+    }
+
+    #[test]
+    fn the_rows_whose_delay_goes_on_are_not_read() {
+        let later = StoreTime::new(NOW.now + Duration::from_secs(1), NOW.wall + 1000);
+        let claims = behind_many([999, 1], |store| claim(store, later, &[]));
+        assert!(claims.iter().all(|(of, steps)| of.as_deref() == Some("bob") && *steps < 500), "{claims:?}");
     }
 }

@@ -144,19 +144,23 @@ impl Filter {
         let snapshot = database.unchecked_transaction()?;
         let mut count = snapshot.prepare_cached(&format!("SELECT count(*) FROM {table} {conditions}"))?;
         let total = count.query_row(params_from_iter(&values), |row| number(row, 0))?;
+        let mut page = StorePage { items: Vec::new(), offset, limit: room.entries, total };
+        if offset >= total {
+            return Ok(page);
+        }
         let text = page_query(columns, table, order, &conditions);
         values.extend([int(room.entries).into(), int(offset).into()]);
         let mut statement = snapshot.prepare_cached(&text)?;
-        let (mut items, mut bytes) = (Vec::new(), 0);
+        let mut bytes = 0;
         let mut rows = statement.query(params_from_iter(&values))?;
         while let Some(row) = rows.next()? {
             bytes += text_bytes(row)?;
-            if bytes > room.bytes && !items.is_empty() {
+            if bytes > room.bytes && !page.items.is_empty() {
                 break;
             }
-            items.push(read(row)?);
+            page.items.push(read(row)?);
         }
-        Ok(StorePage { items, offset, limit: room.entries, total })
+        Ok(page)
     }
 }
 
@@ -170,26 +174,59 @@ fn page_query(columns: &str, table: &str, order: &str, conditions: &str) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::tables::sqlite::{messages, schema, tasks};
+    use crate::tables::SqliteStore;
+    use crate::tables::settings::StoreSettings;
+    use crate::tables::sqlite::schema::query_plan;
 
-    /// The lists of a principal and of an agent read the rows of their page alone.
+    /// Lists read the rows of their page alone, as another process of the store has the tables.
     #[test]
     fn the_rows_in_front_of_a_page_are_not_read() {
-        let database = Connection::open_in_memory().expect("a database");
-        schema::migrate(&database, Path::new(":memory:")).expect("tables");
-        for (columns, table, order, conditions, index) in [
-            (messages::COLUMNS, "messages", "seq", "agent = 'a' AND principal = 'p'", "messages_key"),
-            (messages::COLUMNS, "messages", "seq", "agent = 'a'", "messages_key"),
-            (tasks::COLUMNS, "tasks", "seq DESC", "agent = 'a'", "tasks_agent"),
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.sqlite");
+        let store = SqliteStore::open(path, StoreSettings::default(), 0).expect("a store");
+        for (table, order, conditions, index) in [
+            (
+                "messages",
+                "seq",
+                "agent = ? AND principal = ?",
+                "messages_principal (principal=? AND agent=?)",
+            ),
+            ("messages", "seq", "agent = ?", "messages_key (agent=?)"),
+            ("messages", "seq", "agent = ? AND id = ?", "messages_key (agent=? AND id=?)"),
+            (
+                "messages",
+                "seq",
+                "agent = ? AND correlation = ?",
+                "messages_correlation (agent=? AND correlation=?)",
+            ),
+            (
+                "messages",
+                "seq",
+                "agent = ? AND principal = ? AND correlation = ?",
+                "messages_correlation (agent=? AND correlation=? AND principal=?)",
+            ),
+            ("messages", "seq", "agent = ? AND state = 3", "messages_dead (agent=?)"),
+            ("tasks", "seq DESC", "agent = ?", "tasks_agent (agent=?)"),
+            ("tasks", "seq DESC", "owner = ? AND agent = ?", "tasks_owner (owner=?)"),
+            ("tasks", "seq DESC", "agent = ? AND id = ?", "tasks_id (agent=? AND id=?)"),
+            ("tasks", "seq", "agent = ? AND ended = 0", "tasks_open_of_agent (agent=?)"),
+            ("tasks", "seq", "owner = ? AND agent = ? AND ended = 0", "tasks_open_of_agent (agent=?)"),
+            ("tasks", "seq", "agent = ? AND dead = 1", "tasks_dead (agent=?)"),
+            ("outbox", "id", "stream = ? AND state = ? AND state = 'given_up'", "outbox_given_up (stream=?)"),
         ] {
-            let query = page_query(columns, table, order, &format!("WHERE {conditions}"));
-            let mut plan = database.prepare(&format!("EXPLAIN QUERY PLAN {query}")).expect("a query");
-            let plan = plan.query_map([1, 90_000], |row| row.get::<_, String>(3)).expect("a plan");
-            let plan = plan.map(|step| step.expect("a step") + "; ").collect::<String>();
-            assert!(plan.contains(&format!("USING COVERING INDEX {index}")), "{table}: {plan}");
+            let conditions = format!("WHERE {conditions}");
+            let page = page_query("*", table, order, &conditions);
+            let plan = store.read_list(|database| query_plan(database, &page)).expect("a plan").join("; ");
+            assert!(plan.contains(&format!("USING COVERING INDEX {index}")), "{page}: {plan}");
+            let count = format!("SELECT count(*) FROM {table} {conditions}");
+            let plan = store.read_list(|database| query_plan(database, &count)).expect("a plan").join("; ");
+            assert!(plan.contains("USING COVERING INDEX"), "{count}: {plan}");
         }
+        // The task of a session is read from its row.
+        let conditions = "WHERE owner = ? AND session = ? AND ended = 0";
+        let page = page_query("*", "tasks", "seq", conditions);
+        let plan = store.read_list(|database| query_plan(database, &page)).expect("a plan").join("; ");
+        assert!(plan.contains("USING INDEX tasks_session (session=? AND owner=?)"), "{plan}");
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// The scripts that lead from each version to the next. The first one begins with nothing. A script is never
 /// changed after a release.
-const MIGRATIONS: [&str; 10] = [
+const MIGRATIONS: [&str; 11] = [
     include_str!("version_1.sql"),
     include_str!("version_2.sql"),
     include_str!("version_3.sql"),
@@ -19,6 +19,7 @@ const MIGRATIONS: [&str; 10] = [
     include_str!("version_7.sql"),
     include_str!("version_8.sql"),
     include_str!("version_9.sql"),
+    include_str!("version_10.sql"),
     include_str!("version_11.sql"),
 ];
 
@@ -59,4 +60,13 @@ pub(super) fn migrate(database: &Connection, path: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the steps of the plan of a statement.
+#[cfg(test)]
+pub(super) fn query_plan(database: &Connection, text: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {text}"))?;
+    let values = vec![1; statement.parameter_count()];
+    let steps = statement.query_map(rusqlite::params_from_iter(values), |row| row.get(3))?;
+    steps.collect()
 }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::check::cut;
 use super::messages::rows;
-use super::queue::{QueueSql, band_of_priority, expect, lost, one, queue_sql};
+use super::queue::{QueueSql, band_of_priority, expect, lost, next_number, one, queue_sql};
 use super::room;
 use super::rows::{Filter, int, json, maybe_json, maybe_number, number, parsed, question_state, small};
 use super::writer::{ChangeStep, CountedList, OpenChange};
@@ -136,9 +136,11 @@ pub(super) fn create(change: &mut OpenChange<'_>, task: &NewTask) -> ChangeStep<
     let key = &task.key;
     let priority = task.priority.min(9);
     let text = concat!(
-        "INSERT INTO tasks (owner, agent, id, sender, kind, priority, state, ended, started, progress, callback, ",
+        "INSERT INTO tasks (seq, owner, agent, id, sender, kind, priority, state, ended, started, progress, callback, ",
         "stream_endpoint, timeout_ms, expires, retry_safe, band, blocked, not_before, attempts, max_attempts, dead, ",
-        "version, created, updated, metadata, parameters, trace) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'submitted', 0, 0, 0, ?7, ",
+        "version, created, updated, metadata, parameters, trace) VALUES (",
+        next_number!("tasks"),
+        ", ?1, ?2, ?3, ?4, ?5, ?6, 'submitted', 0, 0, 0, ?7, ",
         "?8, ?9, ?10, ?11, CASE WHEN ?6 < 3 THEN 0 WHEN ?6 < 6 THEN 1 WHEN ?6 < 8 THEN 2 ELSE 3 END, 0, 0, 0, ?12, 0, ",
         "1, ?13, ?13, ?14, ?15, ?16) ON CONFLICT DO NOTHING"
     );
@@ -456,7 +458,9 @@ pub(super) fn resend(
     }
     super::principals::require_enabled(change, &key.owner)?;
     let text = concat!(
-        "UPDATE tasks SET seq = (SELECT max(seq) + 1 FROM tasks), version = version + 1, updated = ?2, ",
+        "UPDATE tasks SET seq = ",
+        next_number!("tasks"),
+        ", version = version + 1, updated = ?2, ",
         "state = 'submitted', ended = 0, started = 0, progress = 0, result = NULL, error = NULL, session = NULL, ",
         "callback_queued = 0, started_at = NULL, handed_at = NULL, completed = NULL, dead = 0, attempts = 0, worker = NULL, expires = ?3, ",
         "band = ",

@@ -584,6 +584,7 @@ fn apply_change(change: &mut OpenChange<'_>, what: StoreChange) -> ChangeStep<Ch
 mod tests {
     use super::*;
     use crate::tables::SqliteStore;
+    use crate::tables::sqlite::schema::query_plan;
     use crate::tables::store::Store as _;
     use crate::tables::tasks::NewTask;
     use crate::tables::values::{Claim, JsonText};
@@ -610,5 +611,18 @@ mod tests {
         rename("ALTER TABLE hidden RENAME TO seen");
         assert_eq!(store.sweep(time).unwrap().tasks_ended, [key]);
         assert!(store.sweep(time).unwrap().tasks_ended.is_empty());
+    }
+
+    #[test]
+    fn counts_read_no_rows_of_what_has_ended() {
+        use CountedList as L;
+        let store = SqliteStore::in_memory(StoreSettings::default()).unwrap();
+        for list in [L::Agents, L::Inbox, L::InboxOfSender, L::Tasks, L::Outbox] {
+            let plan = store.read(|database| query_plan(database, list.sql())).unwrap();
+            assert!(
+                matches!(&plan[..], [step] if step.contains(" USING COVERING INDEX ")),
+                "{list:?}: {plan:?}"
+            );
+        }
     }
 }

@@ -20,6 +20,7 @@ on_each_store!(
     a_group_keeps_its_order_whatever_the_priorities_are,
     a_delayed_head_keeps_its_group,
     tasks_have_the_same_bands,
+    a_claim_that_leaves_out_principals_keeps_the_order,
     competing_workers_never_get_one_message_twice,
 );
 
@@ -133,6 +134,34 @@ fn tasks_have_the_same_bands(store: &dyn Store) {
     let claimed = store.claim_tasks(AGENT, &claim_at(1, 30)).expect("claimed").entries;
     let claimed: Vec<_> = claimed.into_iter().map(|leased| leased.entry.key.task).collect();
     assert_eq!(counts(&claimed), BTreeMap::from([("0", 2), ("4", 4), ("7", 8), ("9", 16)]));
+}
+
+fn a_claim_that_leaves_out_principals_keeps_the_order(store: &dyn Store) {
+    // The principals take turns, in two bands.
+    for number in 0..40 {
+        for principal in ["carol", "alice", "dave", "bob"] {
+            let priority = if number % 2 == 0 { 0 } else { 6 };
+            let mut sent = with_priority(&format!("{priority}-{number:02}-{principal}"), priority);
+            sent.from.principal = principal.into();
+            enqueue(store, [sent]);
+        }
+    }
+    let mut claimed = Vec::new();
+    for max in [1, 1, 3, 1, 9] {
+        let claim = claim_at(1, max).except(vec!["alice".into(), "nobody".into(), "dave".into()]);
+        let entries = store.claim_messages(AGENT, &claim).expect("claimed").entries;
+        assert_eq!(entries.len(), max);
+        claimed.extend(entries.into_iter().map(|leased| leased.entry.id));
+    }
+    assert_eq!(counts(&claimed), BTreeMap::from([("0", 3), ("6", 12)]), "1 to 4");
+    for band in ["0", "6"] {
+        let of_band: Vec<_> = claimed.iter().filter(|id| id.starts_with(band)).collect();
+        let first = if band == "0" { 0 } else { 1 };
+        let expected = (first..)
+            .step_by(2)
+            .flat_map(|number| ["carol", "bob"].map(|of| format!("{band}-{number:02}-{of}")));
+        assert!(of_band.iter().copied().cloned().eq(expected.take(of_band.len())), "{of_band:?}");
+    }
 }
 
 fn competing_workers_never_get_one_message_twice(store: &dyn Store) {

@@ -25,6 +25,7 @@ on_each_store!(
     a_page_of_an_export_ends_before_a_mib,
     much_text_is_removed_in_parts,
     what_has_ended_is_purged,
+    the_numbers_of_removed_tasks_and_messages_are_not_used_again,
     the_posts_of_an_open_task_are_kept,
     statistics_count_what_is_there,
 );
@@ -406,6 +407,48 @@ fn what_has_ended_is_purged(store: &dyn Store) {
     );
     assert_eq!(store.questions(&QuestionQuery::default()).expect("a list").total, 0);
     assert_eq!(store.deliveries(&OutboxQuery::default()).expect("a list").total, 1);
+}
+
+fn the_numbers_of_removed_tasks_and_messages_are_not_used_again(store: &dyn Store) {
+    let (mut last_task, mut last_message) = (0, 0);
+    let mut next = |id: &str| {
+        tasks::create(store, id);
+        enqueue(store, [message(id)]);
+        let found = store.message(&message_key(id)).expect("read").expect("a message");
+        let numbers = (tasks::get(store, id).seq, found.seq);
+        assert!(numbers.0 > last_task && numbers.1 > last_message, "{id}: {numbers:?}");
+        (last_task, last_message) = numbers;
+    };
+    next("purged");
+    let begun = tasks::claim_one(store, 1);
+    change(store, tasks::set(&begun, TaskState::Completed));
+    drain(store, 1);
+    let purge = StoreChange::Purge { ended_before: u64::MAX >> 1 };
+    assert_eq!(change(store, purge), ChangeOutcome::Count(2));
+    next("erased");
+    change(store, StoreChange::ErasePrincipal { principal: OWNER.into() });
+    next("removed");
+    assert_eq!(
+        change(store, StoreChange::RemoveMessage { key: message_key("removed") }),
+        ChangeOutcome::Count(1)
+    );
+    next("dead");
+    // A dead letter that is sent again has a number that later ones exceed, and that is not one of a removed message.
+    let dead = claim(store, 1)[0].lease;
+    change(store, StoreChange::RejectMessage { lease: dead, error: "no".into() });
+    enqueue(store, [message("newest")]);
+    change(store, StoreChange::RemoveMessage { key: message_key("newest") });
+    let resend = StoreChange::ResendMessage { key: message_key("dead"), expires: None };
+    change(store, resend);
+    let again = store.message(&message_key("dead")).expect("read").expect("a message").seq;
+    assert_eq!(again, last_message + 2);
+    last_message = again;
+    let next = |id: &str| {
+        enqueue(store, [message(id)]);
+        let found = store.message(&message_key(id)).expect("read").expect("a message");
+        assert_eq!(found.seq, last_message + 1);
+    };
+    next("last");
 }
 
 fn statistics_count_what_is_there(store: &dyn Store) {
