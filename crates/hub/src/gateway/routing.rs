@@ -195,8 +195,9 @@ pub(crate) fn choose(
     let mut best: Option<(u64, String)> = None;
     let is_empty = agents.is_empty();
     for agent in agents {
+        // The number alone, without a page.
         let mut query = TaskQuery::default();
-        (query.agent, query.ended, query.limit) = (Some(agent.id.clone()), Some(false), 1);
+        (query.agent, query.ended, query.offset) = (Some(agent.id.clone()), Some(false), u64::MAX);
         let running = store.tasks(&query)?.total;
         let card: Value = agent.card.parse().unwrap_or_default();
         let mut is_full = card["maxConcurrentTasks"].as_u64().is_some_and(|most| running >= most);

@@ -259,6 +259,7 @@ impl Caller {
         (query.owner, query.id) = (Some(self.principal.id.to_string()), Some(reference.as_str().to_owned()));
         query.newest_first = true;
         let agent = AgentPattern::read(request.to.as_str()).map_err(EnvelopeError::from)?;
+        query.agent = agent.exact().map(str::to_owned);
         let read = move |store: &dyn Store| {
             StorePage::all(|offset| {
                 query.offset = offset;
@@ -266,10 +267,7 @@ impl Caller {
             })
         };
         let found = self.gateway.in_store(read).await?;
-        let is_own = |task: &StoredTask| {
-            let is_sent_to = agent.exact().is_none_or(|agent| agent == task.key.agent);
-            task.from.name == self.agent && task.kind == DELEGATED && is_sent_to
-        };
+        let is_own = |task: &StoredTask| task.from.name == self.agent && task.kind == DELEGATED;
         found.into_iter().find(is_own).ok_or_else(not_found)
     }
 
