@@ -69,6 +69,12 @@ pub(crate) fn is_for_agents(method: &str, params: &[u8]) -> bool {
     }
 }
 
+/// Returns the dialogue of a message, or nothing if it names none.
+#[cfg(feature = "gateway")]
+pub(crate) fn dialogue_of(params: &[u8]) -> String {
+    PeerMessageIds::read(DialogueRequest::METHOD, params).own.unwrap_or_default().into_owned()
+}
+
 /// The ids in a message between agents.
 #[derive(Debug, Default)]
 struct PeerMessageIds<'a> {

@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use duologue_schema::dialogue::{DialogueMessage, DialogueRequest, DialogueRespon
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, TaskState};
 use duologue_schema::{
     DuologueCapabilities, Error as RpcError, ErrorCode, Json, RequestPermissionRequest,
-    RequestPermissionResponse,
+    RequestPermissionResponse, SessionId,
 };
 use duologue_store::{StoredTask, StoredTaskKey, TaskFailure};
 use futures_util::FutureExt as _;
@@ -30,9 +29,11 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::exchange_state::AGENT_SCHEME;
+use crate::gateway::agent_calls::MessageTurn;
 use crate::gateway::agent_turn::{WorkSession, connect};
 use crate::gateway::work_turn::WorkEnd;
 use crate::gateway::{GatewayShared, failure};
+use crate::place_counts::PlaceCounts;
 use crate::session_task::ClientRole;
 
 /// The type of a task that is a dialogue. Its id is that of the dialogue.
@@ -41,6 +42,9 @@ pub(crate) const DIALOGUE: &str = "dialogue";
 const RECEIPT: Duration = Duration::from_secs(30);
 /// The time between a termination, or the end of the server, and that of the dialogue. An `error` message can follow.
 const ENDING: Duration = Duration::from_secs(1);
+
+/// The time in which the first message of a dialogue comes behind its begin. The agent that has begun it sends it again until then.
+const FIRST_MESSAGE: Duration = Duration::from_secs(120);
 
 /// Limit on the messages of one agent that wait. Each has at most [`MESSAGE_BYTES`].
 const WAITING_MESSAGES: usize = 16;
@@ -83,12 +87,15 @@ pub(crate) fn relaying(client: Client, sender: RelaySender) -> Client {
     client.extensions(extensions).advertise(advertise)
 }
 
-/// Gives a message to a relay, and returns the response.
+/// Gives a message to a relay in its turn, and returns the response.
 pub(crate) async fn pass_on(
     relay: &RelaySender,
     request: DialogueRequest,
+    turn: MessageTurn,
 ) -> Result<DialogueResponse, RpcError> {
-    enqueue(relay, request)?.await.unwrap_or_else(|_| Err(has_ended()))
+    let responded = enqueue(relay, request);
+    drop(turn);
+    responded?.await.unwrap_or_else(|_| Err(has_ended()))
 }
 
 /// Adds a message to those that wait, and returns the receiver of the response.
@@ -123,19 +130,12 @@ pub(crate) struct DialogueRelay {
     pub(crate) to_caller: RelaySender,
     /// The agent that has begun the dialogue, and its session.
     caller: (String, String),
-    /// True if a call of the beginning agent watches over its process.
-    is_followed: AtomicBool,
 }
 
 impl DialogueRelay {
     /// Returns true for the dialogue of an agent in a session.
     pub(crate) fn is_of(&self, agent: &str, session: &str) -> bool {
         (&*self.caller.0, &*self.caller.1) == (agent, session)
-    }
-
-    /// Returns true for the first call.
-    pub(crate) fn begin_to_follow(&self) -> bool {
-        !self.is_followed.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -144,6 +144,8 @@ impl DialogueRelay {
 pub(crate) struct DialogueRelays {
     open: Mutex<HashMap<StoredTaskKey, Arc<DialogueRelay>>>,
     changed: Notify,
+    /// The dialogues that a call of a session follows, with those that wait for a worker.
+    pub(crate) followed: PlaceCounts<(StoredTaskKey, SessionId)>,
 }
 
 impl DialogueRelays {
@@ -270,8 +272,7 @@ impl DialogueWork {
         };
         let place = RelayPlace(gateway.clone(), task.key.clone());
         let caller = (task.from.name.clone(), session);
-        let relay_of_caller =
-            DialogueRelay { to_target, to_caller, caller, is_followed: AtomicBool::new(false) };
+        let relay_of_caller = DialogueRelay { to_target, to_caller, caller };
         gateway.relays.set(&task.key, Some(Arc::new(relay_of_caller)));
         Ok(DialogueWork {
             relay: relay.boxed(),
@@ -366,6 +367,7 @@ struct RelayWay {
 }
 
 /// The reason for which no more messages can be passed on.
+#[derive(Debug)]
 struct RelayEnd {
     why: String,
     /// True if the receiver may come back.
@@ -376,14 +378,19 @@ impl RelayWay {
     /// Passes messages on, each after the response to the one before. Returns if the receiver is lost, or refuses the first one.
     async fn pass(&self, mut messages: RelayReceiver) -> RelayEnd {
         let mut has_begun = self.has_begun;
+        let mut has_message = has_begun;
         loop {
             let message = tokio::select! {
-                message = messages.recv() => message,
+                message = next_message(&mut messages, has_message) => message,
                 error = self.connection.closed() => {
                     return RelayEnd { why: error.to_string(), is_lost: true };
                 }
             };
-            let Some(RelayedMessage { mut request, response }) = message else { return pending().await };
+            has_message = true;
+            let RelayedMessage { mut request, response } = match message {
+                Ok(message) => message,
+                Err(end) => return end,
+            };
             let head = match self.expected.check(&request) {
                 Ok(head) => head,
                 Err(error) => {
@@ -427,6 +434,20 @@ impl RelayWay {
             if is_end {
                 self.terminated.send_replace(true);
             }
+        }
+    }
+}
+
+/// Waits for the next message. The first one comes in time, or the agent that has begun the dialogue is gone.
+async fn next_message(messages: &mut RelayReceiver, has_message: bool) -> Result<RelayedMessage, RelayEnd> {
+    tokio::select! {
+        message = messages.recv() => match message {
+            Some(message) => Ok(message),
+            None => pending().await,
+        },
+        () = sleep(FIRST_MESSAGE), if !has_message => {
+            let why = format!("the agent that has begun the dialogue sent no message within {FIRST_MESSAGE:?}");
+            Err(RelayEnd { why, is_lost: false })
         }
     }
 }
@@ -545,6 +566,17 @@ mod tests {
         large.meta =
             Some(serde_json::from_value::<Meta>(json!({"x": "x".repeat(DIALOGUE_META_BYTES)})).unwrap());
         assert!(head_of(&large).unwrap_err().message.contains("`_meta` of a dialogue"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dialogue_whose_agent_sends_nothing_ends() {
+        let (relay, mut relayed) = relay_channel();
+        let end = next_message(&mut relayed, false).await.err().expect("an end");
+        assert!(end.why.ends_with("sent no message within 120s") && !end.is_lost, "{end:?}");
+        // Behind the first message an agent takes its time.
+        assert!(timeout(10 * FIRST_MESSAGE, next_message(&mut relayed, true)).await.is_err());
+        assert!(enqueue(&relay, request("d1", "agent://a", "agent://b", "x")).is_ok());
+        assert!(next_message(&mut relayed, false).await.is_ok());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::reply::fault;
 use super::waiting::WaitingTask;
-use super::{Caller, Created, NewCall, OpenCalls, address};
+use super::{Caller, MessageTurn, NewCall, OpenCalls, address};
 use crate::gateway::GatewayShared;
 use crate::gateway::dialogue_relay::{
     DIALOGUE, DialogueRelay, DialogueWork, has_ended, head_of, pass_on, rpc_error,
@@ -32,8 +32,14 @@ impl Caller {
     ///
     /// The call that begins it goes on until the dialogue has ended. If the process of the agent ends before, the dialogue
     /// is cancelled.
-    pub(super) async fn dialogue(&self, id: &RequestId, params: Option<&RawValue>, counts: &OpenCalls) {
-        match self.pass_message(params, counts).await {
+    pub(super) async fn dialogue(
+        &self,
+        id: &RequestId,
+        params: Option<&RawValue>,
+        counts: &OpenCalls,
+        turn: MessageTurn,
+    ) {
+        match self.pass_message(params, counts, turn).await {
             Ok((response, followed)) => {
                 self.replies.answer(id, response);
                 if let Some(followed) = followed {
@@ -49,10 +55,12 @@ impl Caller {
         &self,
         params: Option<&RawValue>,
         counts: &OpenCalls,
+        mut turn: MessageTurn,
     ) -> Result<(Result<DialogueResponse, RpcError>, Option<FollowedDialogue>), RpcError> {
         let request: DialogueRequest = serde_json::from_str(params.map_or("{}", RawValue::get))
             .map_err(|error| RpcError::invalid_params(params_fault(DialogueRequest::METHOD, &error)))?;
         let head = head_of(&request)?;
+        turn.begin().await;
         let own = address(&self.agent);
         if head.sender_id != own {
             let why =
@@ -64,24 +72,34 @@ impl Caller {
             let why = "a dialogue is with one agent, for which its messages are signed; find its address with `discover`";
             RpcError::invalid_params(why)
         })?;
+        if head.recipient_id != address(&target) {
+            let why = format!("`recipient_id` is {:?}; write {:?}", head.recipient_id, address(&target));
+            return Err(RpcError::invalid_params(why));
+        }
         let key = StoredTaskKey::new(&*self.principal.id, target, &head.session_id);
         let known = self.gateway.relays.find(&key);
         let known = known.filter(|relay| relay.is_of(&self.agent, self.session.as_str()));
-        let (relay, place, _waiting) = match known {
-            Some(relay) => (relay, None, None),
-            None if self.is_spoken_to(&key, &head.session_id).await? => {
-                // Behind a restart of the server, until the worker has sent a message of the other agent.
-                let key = StoredTaskKey::new(&*self.principal.id, &*self.agent, &head.session_id);
-                let relay = self.relay(&key).await?;
-                return Ok((pass_on(&relay.to_caller, request).await, None));
-            }
+        if known.is_none() && self.is_spoken_to(&key, &head.session_id).await? {
+            // Behind a restart of the server, until the worker has sent a message of the other agent.
+            let key = StoredTaskKey::new(&*self.principal.id, &*self.agent, &head.session_id);
+            let relay = self.relay(&key).await?;
+            return Ok((pass_on(&relay.to_caller, request, turn).await, None));
+        }
+        // One call follows a dialogue from before its worker begins: one that waits for a place ends with its agent too.
+        let follows = self.gateway.relays.followed.take(&(key.clone(), self.session.clone()), 1);
+        let (mut place, mut waiting) = (None, None);
+        let relay = match known {
+            Some(relay) => Ok(relay),
             None => {
-                let limit = self.gateway.config.limits.open_calls;
-                let place = counts.take(&self.session, limit).ok_or_else(|| {
-                    refused(EnvelopeError::overloaded(format!(
-                        "call limit reached (the session has {limit} tasks of other agents); retry when one has ended, or raise `limits.open_calls`"
-                    )))
-                })?;
+                if follows.is_some() {
+                    let limit = self.gateway.config.limits.open_calls;
+                    place = counts.take(&self.session, limit);
+                    if place.is_none() {
+                        return Err(refused(EnvelopeError::overloaded(format!(
+                            "call limit reached (the session has {limit} tasks of other agents); retry when one has ended, or raise `limits.open_calls`"
+                        ))));
+                    }
+                }
                 let call = NewCall {
                     to: head.recipient_id,
                     id: head.session_id,
@@ -92,12 +110,20 @@ impl Caller {
                     trace: request.meta.as_ref().and_then(Meta::trace_context),
                     wants_report: true,
                 };
-                let Created { _waiting, .. } = self.create(call).await.map_err(refused)?;
-                (self.relay(&key).await?, Some(place), _waiting)
+                waiting = self.create(call).await.map_err(refused)?._waiting;
+                self.relay(&key).await
             }
         };
-        let response = pass_on(&relay.to_target, request).await;
-        let followed = relay.begin_to_follow().then_some(FollowedDialogue { key, _place: place, _waiting });
+        let response = match relay {
+            Ok(relay) => pass_on(&relay.to_target, request, turn).await,
+            Err(error) => Err(error),
+        };
+        let followed = follows.map(|follows| FollowedDialogue {
+            key,
+            _follows: follows,
+            _place: place,
+            _waiting: waiting,
+        });
         Ok((response, followed))
     }
 
@@ -157,6 +183,7 @@ impl Caller {
 /// A dialogue that a call follows, with what it occupies.
 struct FollowedDialogue {
     key: StoredTaskKey,
+    _follows: CountedPlace<(StoredTaskKey, SessionId)>,
     _place: Option<CountedPlace<SessionId>>,
     _waiting: Option<WaitingTask>,
 }
@@ -196,4 +223,66 @@ pub(super) fn check_target(gateway: &GatewayShared, agent: &str) -> Result<(), E
 /// Returns the error of a request for that of an envelope.
 pub(super) fn refused(fault: EnvelopeError) -> RpcError {
     rpc_error(&fault.code, fault.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::envelope::TaskState;
+    use serde_json::value::to_raw_value;
+    use tokio::sync::mpsc;
+
+    use super::super::message_order::MessageOrder;
+    use super::super::reply::CallReplies;
+    use super::super::waiting::WaitingTasks;
+    use super::*;
+    use crate::gateway::access::Principal;
+    use crate::gateway::task_run::tests::gateway;
+
+    /// Sends the first message of the dialogue `d1`, and returns its response.
+    async fn first_message(
+        caller: Caller,
+        to: &str,
+        answers: &mut mpsc::UnboundedReceiver<Vec<u8>>,
+    ) -> String {
+        let message = json!({
+            "session_id": "d1", "sender_id": "agent://caller", "recipient_id": to, "message_type": "request",
+        });
+        let params = to_raw_value(&json!({"sessionId": "s", "message": message})).expect("params");
+        tokio::spawn(async move {
+            let turn = MessageOrder::default().turn(&caller.session, "d1".to_owned());
+            caller.dialogue(&RequestId::from(1), Some(&params), &OpenCalls::default(), turn).await
+        });
+        String::from_utf8(answers.recv().await.expect("a response")).expect("a text")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dialogue_that_waits_for_a_place_ends_with_its_agent() {
+        // Nobody works for the agent `writer`.
+        let (gateway, _folder) = gateway("command = [\"false\"]\ncwd = \"/\"", |_| {});
+        let (lines, mut answers) = mpsc::unbounded_channel();
+        let caller = || Caller {
+            gateway: gateway.clone(),
+            agent: "caller".to_owned(),
+            principal: Principal::local(),
+            session: SessionId::from("s"),
+            replies: CallReplies::new(SessionId::from("s"), lines.clone()),
+            waiting: WaitingTasks::default(),
+        };
+        let key = StoredTaskKey::new("local", "writer", "d1");
+        let found = || gateway.store.task(&key).expect("the store");
+        let refused = first_message(caller(), "agent://writer?", &mut answers).await;
+        assert!(refused.contains("write \\\"agent://writer\\\"") && found().is_none(), "{refused}");
+        let refused = first_message(caller(), "agent://writer", &mut answers).await;
+        assert!(refused.contains("the agent has no free place"), "{refused}");
+        // The agent sends the message again, and its process ends.
+        let refused = first_message(caller(), "agent://writer", &mut answers).await;
+        assert!(refused.contains("the agent has no free place"), "{refused}");
+        assert_eq!(found().map(|task| task.state), Some(TaskState::Submitted));
+        let mut changes = gateway.store.watch(&StoreTopic::Task(key.clone()));
+        drop(answers);
+        while found().is_some_and(|task| !task.state.is_final()) {
+            changes.changed().await;
+        }
+        assert_eq!(found().map(|task| task.state), Some(TaskState::Cancelled));
+    }
 }

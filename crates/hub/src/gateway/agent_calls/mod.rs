@@ -8,6 +8,7 @@ mod chain;
 mod dialogue;
 mod directory;
 mod followed_task;
+mod message_order;
 mod orphans;
 mod reply;
 mod waiting;
@@ -36,10 +37,12 @@ use tokio::task::JoinSet;
 use self::chain::CallChain;
 pub(crate) use self::chain::forwarded;
 use self::followed_task::FollowedTask;
+use self::message_order::MessageOrder;
+pub(crate) use self::message_order::MessageTurn;
 use self::reply::CallReplies;
 use self::waiting::{WaitingTask, WaitingTasks};
 use self::withdrawal::{RoutedCallTask, RunningCalls};
-use crate::exchange_state::AGENT_SCHEME;
+use crate::exchange_state::{AGENT_SCHEME, dialogue_of};
 use crate::gateway::access::{Action, Principal};
 use crate::gateway::dialogue_relay::DIALOGUE;
 use crate::gateway::rest::tasks::{SAMPLES, cancel};
@@ -60,6 +63,7 @@ pub(crate) async fn serve(gateway: Arc<GatewayShared>, mut calls: mpsc::Unbounde
     let mut closing = gateway.closing.subscribe();
     let (counts, waiting) = (OpenCalls::default(), WaitingTasks::default());
     let calls_running = RunningCalls::default();
+    let mut order = MessageOrder::default();
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
@@ -67,9 +71,13 @@ pub(crate) async fn serve(gateway: Arc<GatewayShared>, mut calls: mpsc::Unbounde
             Some(_) = running.join_next(), if !running.is_empty() => {}
             // A withdrawal comes behind its call.
             Some(call) = calls.recv() => match RpcMessage::read(&call.line, &Limits::default()) {
-                Some(Ok(RpcMessage::Request { id, .. })) => {
+                Some(Ok(RpcMessage::Request { id, method, params })) => {
                     let running_call = calls_running.begin(&call.session, &id);
-                    running.spawn(answer(gateway.clone(), call, counts.clone(), waiting.clone(), running_call));
+                    let params = params.map_or("{}", RawValue::get).as_bytes();
+                    let is_dialogue = method == DialogueRequest::METHOD;
+                    let turn = is_dialogue.then(|| order.turn(&call.session, dialogue_of(params)));
+                    let (gateway, counts, waiting) = (gateway.clone(), counts.clone(), waiting.clone());
+                    running.spawn(answer(gateway, call, counts, waiting, running_call, turn));
                 }
                 Some(Ok(RpcMessage::Notification { params: Some(params), .. })) => {
                     if let Ok(cancel) = serde_json::from_str::<CancelRequestNotification>(params.get()) {
@@ -123,6 +131,7 @@ async fn answer(
     counts: OpenCalls,
     waiting: WaitingTasks,
     running: RoutedCallTask,
+    turn: Option<MessageTurn>,
 ) {
     let AgentCall { agent, principal, session, line, replies } = call;
     let Some(Ok(RpcMessage::Request { id, method, params })) = RpcMessage::read(&line, &Limits::default())
@@ -134,13 +143,13 @@ async fn answer(
         let why = "the owner of this session has no valid key in the configuration of the server, so its agents call no others";
         EnvelopeError::from(Refusal::new(RefusalCode::NotAuthorized, why))
     });
-    if method == DialogueRequest::METHOD {
+    if let Some(turn) = turn {
         let principal = match principal {
             Ok(principal) => principal,
             Err(fault) => return replies.answer::<()>(&id, Err(dialogue::refused(fault))),
         };
         let caller = Caller { gateway, agent, principal, session, replies, waiting };
-        return caller.dialogue(&id, params, &counts).await;
+        return caller.dialogue(&id, params, &counts, turn).await;
     }
     let envelope = match read(&method, params) {
         Ok(params) => params,
