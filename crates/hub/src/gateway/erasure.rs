@@ -4,11 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use duologue_rpc::Lock as _;
-use duologue_store::{ChangeOutcome, Store, StoreBatch, StoreChange, StoreTime, StoredTask, TaskQuery};
+use duologue_store::{
+    ChangeOutcome, IndexedSession, Store, StoreBatch, StoreChange, StoreTime, StoredTask, TaskQuery,
+};
 
+use crate::error::Error;
 use crate::gateway::rest::session_log::log_refusal;
 use crate::gateway::task_run::stop_lost;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
+use crate::hub::Hub;
 
 /// The erasures that run, and the connections of attached agents. A principal has one or the other.
 #[derive(Clone, Debug, Default)]
@@ -93,10 +97,19 @@ impl Drop for ErasureTurn {
 
 /// The erasures that the last server has not ended.
 #[derive(Debug)]
-pub(crate) struct LeftErasures {
-    turns: Vec<ErasureTurn>,
-    /// The time of the start. What principals have begun since then stays.
-    began: u64,
+pub(crate) struct LeftErasures(Vec<ErasureTurn>);
+
+/// An erasure with the sessions that it removes. What the principal begins later stays.
+pub(crate) struct BegunErasure {
+    turn: ErasureTurn,
+    sessions: FoundSessions,
+}
+
+/// The sessions of a principal at all agents.
+struct FoundSessions {
+    all: Vec<(Hub, IndexedSession)>,
+    /// The error of an agent whose sessions could not be listed.
+    failed: Option<Error>,
 }
 
 impl LeftErasures {
@@ -106,12 +119,34 @@ impl LeftErasures {
         store: &dyn Store,
         time: StoreTime,
     ) -> duologue_store::Result<Self> {
-        let (open, began) = (store.erasures()?, time.wall);
+        let open = store.erasures()?;
         for principal in &open {
             while erase_part(store, principal, time)? > 0 {}
         }
-        let turns = open.iter().filter_map(|principal| turns.erase(principal).ok()).collect();
-        Ok(LeftErasures { turns, began })
+        Ok(LeftErasures(open.iter().filter_map(|principal| turns.erase(principal).ok()).collect()))
+    }
+
+    /// Finds the sessions that there are before the server serves. No clock decides: it can have been set since the last server.
+    pub(crate) async fn begin(self, gateway: &GatewayShared) -> Vec<BegunErasure> {
+        let mut begun = Vec::new();
+        for turn in self.0 {
+            let sessions = FoundSessions::of(gateway, turn.principal()).await;
+            begun.push(BegunErasure { turn, sessions });
+        }
+        begun
+    }
+}
+
+impl FoundSessions {
+    async fn of(gateway: &GatewayShared, principal: &str) -> Self {
+        let mut found = FoundSessions { all: Vec::new(), failed: None };
+        for (_, agent) in gateway.all_hosted() {
+            match agent.hub.sessions_of(&principal.into()).await {
+                Ok(sessions) => found.all.extend(sessions.into_iter().map(|it| (agent.hub.clone(), it))),
+                Err(error) => found.failed = Some(error),
+            }
+        }
+        found
     }
 }
 
@@ -130,19 +165,19 @@ pub(crate) async fn erase(gateway: &GatewayShared, turn: ErasureTurn) -> Result<
         records += part;
     }
     // After the records: work whose session is being opened has none of them any more, and removes its session itself.
-    Ok(records + erase_sessions(gateway, principal, u64::MAX).await?)
+    let sessions = FoundSessions::of(gateway, principal).await;
+    Ok(records + erase_sessions(gateway, principal, sessions).await?)
 }
 
 /// Removes the sessions of principals whose erasure the last server has not ended. A stop leaves the rest to the next start.
-pub(crate) async fn go_on(gateway: Arc<GatewayShared>, left: LeftErasures) {
+pub(crate) async fn go_on(gateway: Arc<GatewayShared>, begun: Vec<BegunErasure>) {
     let mut closing = gateway.closing.subscribe();
-    let LeftErasures { turns, began } = left;
-    for turn in turns {
+    for BegunErasure { turn, sessions } in begun {
         let principal = turn.principal();
         let erased = tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => return,
-            erased = erase_sessions(&gateway, principal, began) => erased,
+            erased = erase_sessions(&gateway, principal, sessions) => erased,
         };
         match erased {
             Ok(removed) => tracing::info!(principal, removed, "an erasure of the last server has ended"),
@@ -153,21 +188,21 @@ pub(crate) async fn go_on(gateway: Arc<GatewayShared>, left: LeftErasures) {
     }
 }
 
-/// Removes the sessions of a principal that were created before a time, and ends its erasure. One that cannot be removed does
-/// not keep the others.
-async fn erase_sessions(gateway: &GatewayShared, principal: &str, before: u64) -> Result<u64, Refusal> {
-    let (mut removed, mut failed) = (0, None);
-    for (_, agent) in gateway.all_hosted() {
-        let sessions = agent.hub.sessions_of(&principal.into()).await.unwrap_or_else(|error| {
-            failed = Some(error);
-            Vec::new()
-        });
-        for session in sessions.into_iter().filter(|session| session.created < before) {
-            match agent.hub.erase_session(&session.owner, &session.id).await {
-                Ok(()) => removed += 1,
-                Err(error) => failed = Some(error),
-            }
+/// Removes these sessions of a principal, and ends its erasure. One that cannot be removed does not keep the others.
+async fn erase_sessions(
+    gateway: &GatewayShared,
+    principal: &str,
+    sessions: FoundSessions,
+) -> Result<u64, Refusal> {
+    let FoundSessions { all, mut failed } = sessions;
+    let mut removed = 0;
+    for (hub, session) in all {
+        match hub.erase_session(&session.owner, &session.id).await {
+            Ok(()) => removed += 1,
+            Err(error) => failed = Some(error),
         }
+    }
+    for (_, agent) in gateway.all_hosted() {
         agent.conversations.close_idle(Some(principal)).await;
     }
     if let Some(error) = failed {
@@ -253,7 +288,7 @@ mod tests {
         Gateway { shared: shared.clone() }.serve_http(listener, options, ready(())).await.expect("a stop");
         assert_eq!(open(&shared), ["alice"]);
         shared.closing.send_replace(false);
-        go_on(shared.clone(), find()).await;
+        go_on(shared.clone(), find().begin(&shared).await).await;
         assert!(open(&shared).is_empty() && shared.erasures.erase("alice").is_ok());
     }
 }

@@ -282,7 +282,7 @@ impl Gateway {
     ) -> io::Result<()> {
         require_token(&options)?;
         let (router, endpoints) = acp::router(&self.shared, &options);
-        let mut workers = self.start_workers();
+        let mut workers = self.start_workers().await;
         let served = tokio::select! {
             served = duologue_http::serve_router(listeners, router, &options) => served,
             () = stop => Ok(()),
@@ -346,8 +346,13 @@ impl Gateway {
     }
 
     /// Starts the workers of the agents. They end when the gateway closes.
-    fn start_workers(&self) -> JoinSet<()> {
+    async fn start_workers(&self) -> JoinSet<()> {
         let mut workers = JoinSet::new();
+        let left = self.shared.left_erasures.lock_unpoisoned().take();
+        if let Some(left) = left {
+            let begun = left.begin(&self.shared).await;
+            workers.spawn(erasure::go_on(self.shared.clone(), begun));
+        }
         for id in self.shared.agents.keys() {
             runner::spawn(&mut workers, &self.shared, id);
         }
@@ -358,9 +363,6 @@ impl Gateway {
             workers.spawn(agent_calls::serve(self.shared.clone(), calls));
         }
         workers.spawn(runner::sweep(self.shared.clone()));
-        if let Some(left) = self.shared.left_erasures.lock_unpoisoned().take() {
-            workers.spawn(erasure::go_on(self.shared.clone(), left));
-        }
         #[cfg(feature = "tokens")]
         for reader in self.shared.tokens.readers() {
             let mut closing = self.shared.closing.subscribe();

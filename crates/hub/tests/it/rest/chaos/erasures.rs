@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use duologue_hub::HubClock;
+use duologue_hub::gateway::GatewaySettings;
 use serde_json::json;
 
 use super::faulty;
@@ -35,7 +37,9 @@ async fn an_erasure_outlives_a_death_at_each_write() {
         }
         faults.die(death);
         world.delete(ALICE, DATA).await.refused(500, "internal");
-        let world = world.kill_and_start().await;
+        // A clock that was set back meanwhile keeps no session.
+        let set_back = |settings: &mut GatewaySettings| settings.clock = HubClock::with_wall(|| 1);
+        let world = world.kill_and_start_with(set_back).await;
         let open = || world.gateway.store().erasures().unwrap();
         until(async || Some(()).filter(|()| open().is_empty())).await;
         let expected = if is_erased { 0 } else { SESSIONS };
