@@ -27,7 +27,7 @@ const SET_BYTES: usize = 256 * 1024;
 pub(super) struct Provider {
     pub(super) settings: TokenProvider,
     keys: Mutex<Known>,
-    /// Wakes the reader of the keys: a token names one that is not known.
+    /// Wakes the reader of the keys: a token is signed with one that is not known.
     missing: Notify,
 }
 
@@ -73,10 +73,11 @@ impl Provider {
             return Err("several keys of the provider fit; the token has to name one (`kid`)".into());
         }
         if key.verifies(message, signature) {
-            Ok(())
-        } else {
-            Err("the signature of the token is wrong".into())
+            return Ok(());
         }
+        // A provider can replace a key without another id, or without any.
+        self.missing.notify_one();
+        Err("the signature of the token is wrong; new keys are read within a minute".into())
     }
 }
 
@@ -93,8 +94,8 @@ impl KeyReader {
         KeyReader { provider, client: OutboundClient::new(settings) }
     }
 
-    /// Reads the keys, again after an hour, and a minute after a failure. A token with an unknown key is a reason to read
-    /// them, at most once a minute.
+    /// Reads the keys, again after an hour, and a minute after a failure. A token that is not signed with a known key is a
+    /// reason to read them, at most once a minute.
     pub(crate) async fn run(self) {
         loop {
             let begun = Instant::now();
@@ -110,6 +111,10 @@ impl KeyReader {
         let read = read.map_err(|error| error.to_string()).and_then(|json| keys::read(&json));
         match read {
             Ok(keys) => {
+                if keys.is_empty() {
+                    let why = "no token of the provider counts: its set has no key for RS256, ES256 or EdDSA";
+                    tracing::warn!(provider = settings.name, "{why}");
+                }
                 let known = Known { keys: keys.into(), read: Some(Instant::now()) };
                 *self.provider.keys.lock_unpoisoned() = known;
                 true
@@ -119,5 +124,41 @@ impl KeyReader {
                 false
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn keys_that_a_provider_replaces_or_takes_back_do_not_stay() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let settings =
+            format!("name = \"corp\"\nissuer = \"i\"\naudience = \"a\"\nkeys_url = \"http://{address}/\"");
+        let reader = KeyReader::new(Arc::new(Provider::new(toml::from_str(&settings).unwrap())));
+        let publish = async |set: &str| {
+            let answer = async {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                _ = socket.read(&mut [0; 4096]).await.unwrap();
+                let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{set}", set.len());
+                socket.write_all(answer.as_bytes()).await.unwrap();
+            };
+            assert!(tokio::join!(reader.read(), answer).0);
+            let refused = reader.provider.verify("EdDSA", None, b"message", &[0; 64]).unwrap_err().reason;
+            // Either way the keys are read again, because the provider can have others now.
+            assert!(reader.provider.missing.notified().now_or_never().is_some(), "{refused}");
+            refused
+        };
+        let key = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
+        let refused = publish(&format!(r#"{{"keys":[{key}]}}"#)).await;
+        assert!(refused.starts_with("the signature of the token is wrong"), "{refused}");
+        let refused = publish(r#"{"keys":[]}"#).await;
+        assert!(refused.starts_with("the key of the token is not known"), "{refused}");
     }
 }
