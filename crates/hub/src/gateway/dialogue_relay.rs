@@ -17,7 +17,7 @@ use duologue_schema::dialogue::{DialogueMessage, DialogueRequest, DialogueRespon
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, TaskState};
 use duologue_schema::{
     DuologueCapabilities, Error as RpcError, ErrorCode, Json, RequestPermissionRequest,
-    RequestPermissionResponse, SessionId,
+    RequestPermissionResponse, SessionId, serialized_len,
 };
 use duologue_store::{StoredTask, StoredTaskKey, TaskFailure};
 use futures_util::FutureExt as _;
@@ -427,7 +427,7 @@ impl RelayWay {
             let is_end = head.message_type == MessageType::Termination
                 && result.as_ref().is_ok_and(|result| result.receipt.is_some());
             // An agent that is gone needs no response.
-            let _ = response.send(result);
+            let _ = response.send(limited(result));
             if let Some(end) = end {
                 return end;
             }
@@ -482,6 +482,19 @@ async fn server_ends(gateway: &GatewayShared) -> RelayEnd {
     let _ = gateway.closing.subscribe().wait_for(|closing| *closing).await;
     sleep(ENDING).await;
     RelayEnd { why: "the server ends".to_owned(), is_lost: true }
+}
+
+/// Returns a response, or the error in the place of one that is larger than a message: it would be in the logs of both sessions.
+fn limited(result: Result<DialogueResponse, RpcError>) -> Result<DialogueResponse, RpcError> {
+    let length = match &result {
+        Ok(response) => serialized_len(response, MESSAGE_BYTES),
+        Err(error) => serialized_len(error, MESSAGE_BYTES),
+    };
+    if length.is_some() {
+        return result;
+    }
+    let why = format!("the response of the other agent has over {MESSAGE_BYTES} bytes, which is the limit");
+    Err(rpc_error(&EnvelopeErrorCode::Internal, why))
 }
 
 /// Returns the text of a refusal after which the same message would be refused again.
@@ -566,6 +579,22 @@ mod tests {
         large.meta =
             Some(serde_json::from_value::<Meta>(json!({"x": "x".repeat(DIALOGUE_META_BYTES)})).unwrap());
         assert!(head_of(&large).unwrap_err().message.contains("`_meta` of a dialogue"));
+    }
+
+    #[test]
+    fn a_response_that_is_too_large_is_not_passed_on() {
+        let text = |bytes: usize| "x".repeat(bytes);
+        let refused = |bytes| Ok(DialogueResponse::rejected(Json::from(json!({"content": text(bytes)}))));
+        let failed = |bytes| Err(RpcError::internal(text(bytes)));
+        assert!(limited(refused(9)).is_ok_and(|response| response.error.is_some()));
+        assert_eq!(limited(failed(9)).unwrap_err().message, text(9));
+        for large in [refused(MESSAGE_BYTES), failed(MESSAGE_BYTES)] {
+            let error = limited(large).unwrap_err();
+            assert!(
+                error.message.starts_with("the response of the other agent has over 1048576 bytes"),
+                "{error}"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]
