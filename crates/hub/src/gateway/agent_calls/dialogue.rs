@@ -9,7 +9,7 @@ use duologue_schema::{Error as RpcError, Meta, Request as _, RequestId, SessionI
 use duologue_store::{StoreTopic, StoredTask, StoredTaskKey};
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::reply::fault;
 use super::waiting::WaitingTask;
@@ -60,6 +60,8 @@ impl Caller {
         let request: DialogueRequest = serde_json::from_str(params.map_or("{}", RawValue::get))
             .map_err(|error| RpcError::invalid_params(params_fault(DialogueRequest::METHOD, &error)))?;
         let head = head_of(&request)?;
+        // From its arrival on: a message does not wait longer because others are before it.
+        let until = Instant::now() + BEGINNING;
         turn.begin().await;
         let own = address(&self.agent);
         if head.sender_id != own {
@@ -82,7 +84,7 @@ impl Caller {
         if known.is_none() && self.is_spoken_to(&key, &head.session_id).await? {
             // Behind a restart of the server, until the worker has sent a message of the other agent.
             let key = StoredTaskKey::new(&*self.principal.id, &*self.agent, &head.session_id);
-            let relay = self.relay(&key).await?;
+            let relay = self.relay(&key, until).await?;
             return Ok((pass_on(&relay.to_caller, request, turn).await, None));
         }
         // One call follows a dialogue from before its worker begins: one that waits for a place ends with its agent too.
@@ -111,7 +113,7 @@ impl Caller {
                     wants_report: true,
                 };
                 waiting = self.create(call).await.map_err(refused)?._waiting;
-                self.relay(&key).await
+                self.relay(&key, until).await
             }
         };
         let response = match relay {
@@ -139,11 +141,12 @@ impl Caller {
     }
 
     /// Waits for the worker of a dialogue.
-    async fn relay(&self, key: &StoredTaskKey) -> Result<Arc<DialogueRelay>, RpcError> {
+    async fn relay(&self, key: &StoredTaskKey, until: Instant) -> Result<Arc<DialogueRelay>, RpcError> {
         tokio::select! {
+            biased;
             relay = self.gateway.relays.relay(key) => Ok(relay),
             error = self.end_of_dialogue(key) => Err(error),
-            () = sleep(BEGINNING) => {
+            () = sleep_until(until) => {
                 let why = format!("the dialogue has not begun within {BEGINNING:?}: the agent has no free place; retry later, or raise `agents.max_tasks`");
                 Err(refused(EnvelopeError::overloaded(why)))
             }
