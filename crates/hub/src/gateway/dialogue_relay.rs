@@ -33,6 +33,7 @@ use crate::gateway::agent_calls::MessageTurn;
 use crate::gateway::agent_turn::{WorkSession, connect};
 use crate::gateway::work_turn::WorkEnd;
 use crate::gateway::{GatewayShared, failure};
+use crate::hub::Hub;
 use crate::place_counts::PlaceCounts;
 use crate::session_task::ClientRole;
 
@@ -45,6 +46,9 @@ const ENDING: Duration = Duration::from_secs(1);
 
 /// The time in which the first message of a dialogue comes behind its begin. The agent that has begun it sends it again until then.
 const FIRST_MESSAGE: Duration = Duration::from_secs(120);
+
+/// The time between two looks if the session of the agent that has begun a dialogue is open.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// Limit on the messages of one agent that wait. Each has at most [`MESSAGE_BYTES`].
 const WAITING_MESSAGES: usize = 16;
@@ -257,8 +261,15 @@ impl DialogueWork {
         let is_terminated = terminated.subscribe();
         let mut ending = is_terminated.clone();
         let server = gateway.clone();
+        let (owner, id) = (task.key.owner.clone(), session.clone());
         let relay = async move {
+            // The sessions of a server that is stopped end too, and the dialogue can go on behind its start.
+            let is_open = || server.is_closing() || caller.hub.is_live(&owner, &id);
             let ended = tokio::select! {
+                () = until_closed(is_open) => {
+                    caller.connection.close().await;
+                    return ended_as(TaskState::Cancelled);
+                }
                 end = forth.pass(of_caller) => Some(end),
                 end = back.pass(relayed) => Some(end),
                 end = server_ends(&server) => Some(end),
@@ -316,6 +327,7 @@ impl DialogueWork {
 
 /// The session of the agent that has begun a dialogue. It is not closed with the dialogue.
 struct CallerSide {
+    hub: Hub,
     connection: Connection,
     session: Session,
 }
@@ -350,7 +362,7 @@ impl CallerSide {
             let connection =
                 relaying(client, sender).connect(connect(&entry, &task.key.owner, ClientRole::Relay)).await?;
             let session = connection.session_in(folder).resume(session).await?;
-            Ok::<_, ClientError>(CallerSide { connection, session })
+            Ok::<_, ClientError>(CallerSide { hub: entry.hub.clone(), connection, session })
         };
         join.await.map_err(|error| error.to_string())
     }
@@ -434,6 +446,16 @@ impl RelayWay {
             if is_end {
                 self.terminated.send_replace(true);
             }
+        }
+    }
+}
+
+/// Waits until a session is closed. A session that has no other client is closed after some time, and no message shows that to a relay.
+async fn until_closed(is_open: impl Fn() -> bool) {
+    loop {
+        sleep(LOOK).await;
+        if !is_open() {
+            return;
         }
     }
 }
@@ -606,6 +628,14 @@ mod tests {
         assert!(timeout(10 * FIRST_MESSAGE, next_message(&mut relayed, true)).await.is_err());
         assert!(enqueue(&relay, request("d1", "agent://a", "agent://b", "x")).is_ok());
         assert!(next_message(&mut relayed, false).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dialogue_ends_with_the_session_that_it_began_in() {
+        let looks = std::cell::Cell::new(0);
+        let is_open = || looks.replace(looks.get() + 1) < 3;
+        assert!(timeout(5 * LOOK, until_closed(is_open)).await.is_ok());
+        assert_eq!(looks.get(), 4);
     }
 
     #[test]
