@@ -74,8 +74,11 @@ fn a_link_is_refused() {
     assert!(matches!(open(&path), Err(Error::File { .. })));
 }
 
-/// Returns the bytes of each principal: those that the database has counted, and those of the records.
-fn bytes(database: &Connection) -> (Vec<(String, i64)>, Vec<(String, i64)>) {
+/// The bytes of each principal.
+type PrincipalBytes = Vec<(String, i64)>;
+
+/// Returns the bytes that the database has counted, and those of the records.
+fn bytes(database: &Connection) -> (PrincipalBytes, PrincipalBytes) {
     let read = |text: &str| {
         let mut statement = database.prepare(text).expect("a query");
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("rows");

@@ -423,7 +423,7 @@ fn the_numbers_of_removed_tasks_and_messages_are_not_used_again(store: &dyn Stor
     let begun = tasks::claim_one(store, 1);
     change(store, tasks::set(&begun, TaskState::Completed));
     drain(store, 1);
-    let purge = StoreChange::Purge { ended_before: u64::MAX >> 1 };
+    let purge = StoreChange::Purge { ended_before: u64::MAX >> 1, principal: None };
     assert_eq!(change(store, purge), ChangeOutcome::Count(2));
     next("erased");
     change(store, StoreChange::ErasePrincipal { principal: OWNER.into() });
