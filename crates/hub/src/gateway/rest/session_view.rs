@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::LogEntry;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
+use crate::gateway::rest::response_room::{ResponseRoom, ResponseRooms};
 use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::session_log::{LogFilter, PAGE_BYTES, log_refusal};
 use crate::gateway::rest::sessions::{SessionTarget, own_session};
@@ -175,12 +176,21 @@ pub(crate) async fn get_session_lines(
 pub(crate) struct SessionViews {
     kept: Mutex<Vec<(ViewKey, Arc<BuiltView>)>>,
     building: Arc<Semaphore>,
+    /// The turns of principals, of which each builds one view at a time.
+    turns: ResponseRooms,
 }
 
 impl Default for SessionViews {
     fn default() -> Self {
-        SessionViews { kept: Mutex::default(), building: Arc::new(Semaphore::new(BUILT_AT_A_TIME)) }
+        let building = Arc::new(Semaphore::new(BUILT_AT_A_TIME));
+        SessionViews { kept: Mutex::default(), building, turns: ResponseRooms::new(1) }
     }
+}
+
+/// The place of a view that is built.
+struct BuildPlace {
+    _turn: ResponseRoom,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// A part of the log of a session.
@@ -210,6 +220,14 @@ impl SessionViews {
         self.kept.lock_unpoisoned().retain(|(key, _)| !is_of(key));
     }
 
+    /// Waits for the turn of an owner, then for the place of a view.
+    async fn place(&self, owner: &str) -> Result<BuildPlace, Refusal> {
+        let turn = self.turns.take(&Arc::from(owner), 1).await;
+        let closed = |_| Refusal::new(RefusalCode::Internal, "the server is being stopped");
+        let permit = self.building.clone().acquire_owned().await.map_err(closed)?;
+        Ok(BuildPlace { _turn: turn, _permit: permit })
+    }
+
     /// Returns the view of a part of a log, and true if the session runs. It is built again if the log has grown.
     async fn get(&self, hub: &Hub, key: ViewKey) -> Result<(Arc<BuiltView>, bool), Refusal> {
         let kept = || {
@@ -222,8 +240,7 @@ impl SessionViews {
                 return Ok((view, live));
             }
         }
-        let closed = |_| Refusal::new(RefusalCode::Internal, "the server is being stopped");
-        let place = self.building.clone().acquire_owned().await.map_err(closed)?;
+        let place = self.place(&key.owner).await?;
         let (lines, mut live) = (PartOfLog::read(hub, &key).await?, false);
         // Another request may have built it meanwhile.
         let view = match kept().filter(|view| view.end == lines.end) {
@@ -299,7 +316,7 @@ impl PartOfLog {
     }
 
     /// Builds the view on a thread of its own, which has the place: it goes on if the client has left.
-    async fn into_view(self, place: OwnedSemaphorePermit) -> Result<BuiltView, Refusal> {
+    async fn into_view(self, place: BuildPlace) -> Result<BuiltView, Refusal> {
         let build = move || {
             let _place = place;
             let PartOfLog { frames, numbers, end, more, bytes } = self;
@@ -320,7 +337,19 @@ impl PartOfLog {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
+
+    #[test]
+    fn a_principal_builds_one_view_at_a_time() {
+        let views = SessionViews::default();
+        let now = |owner| views.place(owner).now_or_never();
+        let place = now("alice");
+        assert!(place.is_some() && now("alice").is_none() && now("bob").is_some());
+        drop(place);
+        assert!(now("alice").is_some());
+    }
 
     #[test]
     fn a_page_of_a_view_ends_before_its_bytes() {
