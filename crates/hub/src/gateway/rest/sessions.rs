@@ -8,6 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::gateway::Refusal;
 use crate::gateway::access::Action;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
+use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::session_log::log_refusal;
 use crate::gateway::rest::values::{PageLimit, PageOffset, Pagination};
 use crate::hub::Hub;
@@ -94,7 +95,9 @@ pub struct SessionFilter {
 pub(crate) async fn list_sessions(
     caller: RestCaller,
     QueryOf(filter): QueryOf<SessionFilter>,
-) -> Result<RestReply, Refusal> {
+) -> Result<SentReply, Refusal> {
+    let admission = caller.open_page().await?;
+    let turn = admission.list_turn().await;
     let gateway = caller.gateway();
     let mut sessions = Vec::new();
     for (agent, entry) in &gateway.all_hosted() {
@@ -106,13 +109,15 @@ pub(crate) async fn list_sessions(
         let listed = listed.into_iter().map(|session| RestSession::of(&entry.hub, session));
         sessions.extend(listed.filter(|session| filter.awaiting.is_none_or(|it| it == session.awaiting)));
     }
+    drop(turn);
     sessions.sort_by_key(|session| std::cmp::Reverse(session.updated_at));
     let (offset, limit) = (filter.offset.0, filter.limit.0);
     let total = sessions.len() as u64;
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
     let taken = usize::try_from(limit).unwrap_or(usize::MAX);
     let sessions = sessions.into_iter().skip(skipped).take(taken).collect();
-    RestReply::ok(&RestSessionList { sessions, pagination: Pagination { offset, limit, total } })
+    let list = RestSessionList { sessions, pagination: Pagination { offset, limit, total } };
+    Ok(admission.until_sent(RestReply::ok(&list)?))
 }
 
 /// The session of a path.

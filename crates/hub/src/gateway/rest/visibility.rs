@@ -114,7 +114,7 @@ impl RestCaller {
             };
             routing::choose(store, &pattern, fallback.as_deref(), &work, is_allowed)
         };
-        let id = self.gateway().in_store(choose).await??;
+        let id = self.rest.read_list(&self.principal.id, choose).await??;
         let is_allowed = self.may(action, &id) || (is_operator && id == OPERATOR);
         Ok(RoutedAgent { id, is_allowed, turn })
     }

@@ -321,6 +321,35 @@ async fn a_principal_has_one_list_in_the_store() {
     world.stop().await;
 }
 
+/// The sessions of a principal, and the choice of an agent by its abilities, are lists too.
+#[tokio::test]
+async fn all_that_reads_lists_waits_for_the_turn_of_its_principal() {
+    let faults = Arc::new(Faults::default());
+    let store = Arc::new(FaultyStore::new(faults.clone()));
+    let world = RestWorld::start_with("", |settings| settings.backend = Some(store)).await;
+    world.put(REMOTE, "/registry/agents/remote", r#"{"capabilities": ["translate"]}"#).await.expect(201);
+    let held = faults.lists.lock().await;
+    let list = world.open(&Call::new("GET", "/agents/remote/messages").key(BOB)).await;
+    until(async || (!faults.begun.lock_unpoisoned().is_empty()).then_some(())).await;
+    let calls = |key| {
+        let chosen = "/agents/agent%3A%2F%2F*%3Fcapability=translate/messages";
+        let message = json!({"message": {"type": "notify", "content": "a"}});
+        [Call::new("GET", "/sessions").key(key), Call::new("POST", chosen).key(key).json(message)]
+    };
+    let [sessions, chosen] = calls(BOB);
+    let waiting = [world.open(&sessions).await, world.open(&chosen).await];
+    for call in calls(ALICE) {
+        let response = world.send(&call).await;
+        assert!([200, 202].contains(&response.status), "{response:?}");
+    }
+    assert!(list.is_silent() && waiting.iter().all(OpenResponse::is_silent));
+    drop(held);
+    for answer in waiting.into_iter().chain([list]) {
+        assert!(answer.end().await.starts_with("HTTP/1.1 20"));
+    }
+    world.stop().await;
+}
+
 /// A WebSocket is a connection of its principal until it ends, and so is a stream.
 #[tokio::test]
 async fn the_connections_of_a_principal_are_limited() {
