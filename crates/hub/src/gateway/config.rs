@@ -559,6 +559,11 @@ impl GatewayConfig {
                     "principals.id is {id:?}, and another one is {name:?}; use ids that do not continue others"
                 ));
             }
+            if let Some(agent) = principal.agent.as_ref().filter(|agent| providers.contains(agent)) {
+                return Err(format!(
+                    "principals.agent of {id:?} is {agent:?}, which is the name of a token provider"
+                ));
+            }
             if let Some(agent) =
                 principal.agent.as_ref().filter(|agent| *agent != id && names.contains(agent.as_str()))
             {

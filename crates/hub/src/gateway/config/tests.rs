@@ -52,6 +52,7 @@ fn a_principal_has_no_name_of_another_one() {
         ("alice/ada", "", "and another one is \"alice\""),
         ("local/ada", "", "and another one is \"local\""),
         ("b", "agent = \"alice\"", "which is the id of another principal"),
+        ("b", "agent = \"corp\"", "\"corp\", which is the name of a token provider"),
         ("b", "agent = \"operator\"", "`operator` is the inbox"),
         ("b", "agent = \"*\"", "principals.agent of \"b\" is \"*\""),
         ("..", "", "principals.id is \"..\""),
