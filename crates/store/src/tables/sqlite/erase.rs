@@ -120,12 +120,13 @@ const ANSWERS: &str = "UPDATE questions SET answered_by = NULL WHERE answered_by
 
 pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<ChangeOutcome> {
     let mut count = 0;
-    let inboxes = agents_of(change, INBOXES, principal)?;
+    let mut inboxes = agents_of(change, INBOXES, principal)?;
     // The workers of its tasks end them at their agents.
     tasks::wake_all(change, principal)?;
     // Other principals have tasks at its agents.
     for agent in agents_of(change, concat!("SELECT id FROM agents WHERE ", own_agents!()), principal)? {
         tasks::end_of_agent(change, &agent)?;
+        inboxes.push(agent);
     }
     let mut room = PART_BYTES;
     for removal in &DATA {
@@ -140,13 +141,15 @@ pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<
             }
         }
     }
-    change.prepare(ANSWERS)?.execute([principal])?;
+    let answers = change.prepare(ANSWERS)?.execute([principal])?;
     change.prepare("INSERT OR IGNORE INTO erasures VALUES (?1)")?.execute([principal])?;
     for agent in inboxes {
         change.wake(StoreTopic::Inbox(agent));
     }
-    change.has_erased();
-    change.forget_counts();
+    if count > 0 || answers > 0 {
+        change.has_erased();
+        change.forget_counts();
+    }
     change.wake(StoreTopic::Registry);
     change.wake(StoreTopic::Outbox);
     Ok(ChangeOutcome::Count(count))

@@ -344,11 +344,14 @@ impl Store for SqliteStore {
 /// The statements that a connection keeps prepared.
 const STATEMENTS: usize = 128;
 
+/// The time for which a connection waits for the others of this process.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let database = Connection::open(path)?;
     database.set_prepared_statement_cache_capacity(STATEMENTS);
     // The connections of this process wait for each other while a file is checkpointed.
-    database.busy_timeout(Duration::from_secs(10))?;
+    database.busy_timeout(BUSY_TIMEOUT)?;
     database.pragma_update(None, "journal_mode", "wal")?;
     database.pragma_update(None, "synchronous", "full")?;
     // Pages keep no data that was removed from them or moved to another one.
@@ -399,5 +402,28 @@ mod tests {
         assert_eq!(store.tasks(&named).expect("a list").total, 0);
         drop(lists);
         assert_eq!(store.messages(&MessageQuery::default()).expect("a list").total, 1);
+    }
+
+    /// The next change empties the log if a list has kept the erasure from it.
+    #[test]
+    fn an_erasure_waits_for_no_list() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.sqlite");
+        let store = SqliteStore::open(&path, StoreSettings::default(), 0).expect("a store");
+        let log = || std::fs::metadata(path.with_extension("sqlite-wal")).expect("the log").len();
+        let apply = |change: StoreChange| {
+            let time = StoreTime::new(Duration::from_secs(1), 1000);
+            store.apply(StoreBatch::new(time).with(change)).expect("a change")
+        };
+        let content = JsonText::of("text").expect("a text");
+        let from = MessageSender::new("alice", "alice");
+        apply(StoreChange::Enqueue(NewInboxMessage::new("writer", "m1", from, content)));
+        let list = store.readers.as_ref().expect("a file has them").list();
+        list.execute_batch("BEGIN; SELECT count(*) FROM messages").expect("a list");
+        apply(StoreChange::ErasePrincipal { principal: "alice".to_owned() });
+        assert!(log() > 0);
+        list.execute_batch("COMMIT").expect("the end of the list");
+        apply(StoreChange::EndErasure { principal: "alice".to_owned() });
+        assert_eq!(log(), 0);
     }
 }

@@ -11,7 +11,7 @@ use rusqlite::{CachedStatement, Connection, ffi, params_from_iter};
 
 use super::queue::Turns;
 use super::rows::{from_micros, int, micros};
-use super::{agents, erase, failure, messages, outbox, principals, tasks};
+use super::{BUSY_TIMEOUT, agents, erase, failure, messages, outbox, principals, tasks};
 use crate::error::{Error, Result};
 use crate::tables::batch::{BatchOutcome, ChangeOutcome, Durability, StoreBatch, StoreChange};
 use crate::tables::principals::SeenAnswer;
@@ -167,7 +167,7 @@ struct WriterMemory {
     earlier_ends: usize,
     secrets: RandomState,
     leases: u64,
-    /// True if this transaction has erased data, which the log of the database must not keep.
+    /// True if the log of the database has erased data, which it must not keep.
     has_erased: bool,
 }
 
@@ -331,9 +331,8 @@ impl StoreWriter {
         let committed = self.database.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
         let Err(error) = committed else {
             self.memory.counts.keep();
-            if std::mem::take(&mut self.memory.has_erased) {
-                // A later checkpoint does it if this one cannot.
-                let _ = self.database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            if self.memory.has_erased {
+                self.memory.has_erased = !self.empty_log();
             }
             return Ok(());
         };
@@ -344,6 +343,18 @@ impl StoreWriter {
         }
         self.roll_back();
         Err(error)
+    }
+
+    /// Empties the log of the database. Returns false if a list reads it: the next transaction tries again. It does not wait
+    /// for the list, since all changes would wait too.
+    fn empty_log(&self) -> bool {
+        let empty = || {
+            self.database.busy_timeout(Duration::ZERO)?;
+            let is_busy = self.database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+            self.database.busy_timeout(BUSY_TIMEOUT)?;
+            is_busy
+        };
+        matches!(empty(), Ok(false))
     }
 
     /// Ends a transaction without effect, if the database has not ended it already.

@@ -6,7 +6,7 @@ use duologue_schema::envelope::TaskState;
 use duologue_store::{
     AgentQuery, ChangeOutcome, Error, ExportPosition, MessageQuery, MessageSender, MessageState, NewQuestion,
     OutboxQuery, OutboxState, QuestionQuery, RegisteredAgent, RegistrySource, RegistryStatus, SeenId,
-    SeenKey, Store, StoreChange, StoredPrincipal, StoredTaskKey, TaskFailure, TaskQuery,
+    SeenKey, Store, StoreChange, StoreTopic, StoredPrincipal, StoredTaskKey, TaskFailure, TaskQuery,
 };
 
 use super::{
@@ -297,7 +297,10 @@ fn the_tasks_of_others_at_erased_agents_fail(store: &dyn Store) {
     (work.key.agent, work.key.owner) = ("alice-agent".into(), "bob".into());
     let key = work.key.clone();
     change(store, StoreChange::CreateTask(work));
+    // Senders wait there for answers.
+    let mut inbox = store.watch(&StoreTopic::Inbox("alice-agent".into()));
     change(store, StoreChange::ErasePrincipal { principal: "alice".into() });
+    assert!(inbox.take_changed());
     let task = store.task(&key).expect("the store").expect("the task");
     let code = task.error.map(|error| error.code);
     assert_eq!((task.state, code.as_deref()), (TaskState::Failed, Some(TaskFailure::AGENT_REMOVED)));
