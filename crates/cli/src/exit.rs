@@ -25,7 +25,7 @@ pub(crate) enum Exit {
     Refused,
     /// The reader of the output has closed it, so the result is unknown: the code of a program that SIGPIPE ends.
     ClosedOutput,
-    /// A signal ended the command: 128 plus its number.
+    /// A signal ended the command: 128 plus its number. `serve` and `attach` run until a signal, and end with [`Exit::Ok`].
     Signal(Signal),
     /// The exit code of the agent.
     AgentCode(u8),
@@ -39,7 +39,7 @@ it answered with an error, requires a login, or did not end its turn; \
 3 the agent could not be started, died, did not answer in time or broke the protocol; \
 4 a file cannot be read or written; 5 the agent did not advertise what the command needs; \
 6 `run` refused the agent a permission, a file or a program, and nothing worse happened; \
-129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM; 141 the reader of the output closed it. \
+129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM, which `serve` and `attach` wait for and end with 0; 141 the reader of the output closed it. \
 `record` and `proxy` end as the agent does, with its code or 128 and the number of its signal; \
 4 if the agent ended well and the recording is incomplete. \
 `replay` as an agent ends as the recorded agent did if that ended by itself; 1 if there was a difference.";

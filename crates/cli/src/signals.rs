@@ -98,6 +98,18 @@ impl Signals {
         }
     }
 
+    /// Runs a part of a command until it or a signal ends it. The command ends with the code of that signal.
+    ///
+    /// # Errors
+    ///
+    /// The signal. The part is dropped then.
+    pub(crate) async fn interrupt<T>(&mut self, running: impl Future<Output = T>) -> Result<T, Signal> {
+        tokio::select! {
+            ended = running => Ok(ended),
+            signal = self.next() => Err(signal),
+        }
+    }
+
     /// Sets a short action to run before an unhandled signal ends the process.
     pub(crate) fn last_resort(&self, act: impl FnOnce() + Send + 'static) {
         *self.last_resort.lock_unpoisoned() = Some(Box::new(act));

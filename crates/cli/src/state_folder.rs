@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use duologue_http::FileId;
 use duologue_http::SecretText;
 use duologue_http::raw::literal_address;
-use duologue_transcript::private_file::{access_of_others, may_all_use};
+use duologue_transcript::private_file::{access_of_others, may_all_use, replaceable_by_others};
 
 use crate::error::{Error, Result};
 use crate::files::in_file;
@@ -261,12 +261,19 @@ fn write_private(folder: &Path, path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads a token that the user has named, and warns if it is no secret.
+/// Reads a token that the user has named.
 pub(crate) fn read_token(path: &Path) -> Result<SecretText> {
+    token_of(path, &open_secret(path)?)
+}
+
+/// Opens a file of secrets that the user has named. It is rejected if another user owns it or can replace it, and a warning is
+/// shown if all users can read it.
+pub(crate) fn open_secret(path: &Path) -> Result<File> {
     let file = File::open(path).map_err(in_file(path.display()))?;
     let found = file.metadata().map_err(in_file(path.display()))?;
+    check_replaceable(path, &found, "")?;
     warn_if_shared(path, &found);
-    token_of(path, &file)
+    Ok(file)
 }
 
 /// Reads the token of an open file.
@@ -283,7 +290,7 @@ fn token_of(path: &Path, file: &File) -> Result<SecretText> {
 ///
 /// # Errors
 ///
-/// If another user owns the folder or its logs, or can write to the folder or rename it.
+/// If another user owns the folder or its logs, or can write to the folder or replace it.
 #[cfg(feature = "serve")]
 pub(crate) fn prepare(folder: &Path) -> Result<()> {
     let mut builder = std::fs::DirBuilder::new();
@@ -294,15 +301,11 @@ pub(crate) fn prepare(folder: &Path) -> Result<()> {
     let logs = folder.join("sessions");
     if logs.exists() {
         check_folder(&logs, 0o077, "use `chmod go=`")?;
-        #[cfg(unix)]
-        check_parents(&logs)?;
     }
-    #[cfg(unix)]
-    check_parents(folder)?;
     Ok(())
 }
 
-/// Rejects a file, and a folder as [`check_private`]. `advice` is about its mode.
+/// Rejects a file, and a folder as [`check_private`] or that others can replace. `advice` is about its mode.
 #[cfg(feature = "serve")]
 fn check_folder(path: &Path, mask: u32, advice: &str) -> Result<()> {
     const OTHER: &str = "name another folder with --data";
@@ -315,56 +318,16 @@ fn check_folder(path: &Path, mask: u32, advice: &str) -> Result<()> {
     }
     // Its mode can only be changed by its owner.
     check_private(path, &found, 0, OTHER)?;
-    check_private(path, &found, mask, advice)
+    check_private(path, &found, mask, advice)?;
+    check_replaceable(path, &found, &format!(", or {OTHER}"))
 }
 
-/// Rejects a folder that every user can replace: they can rename what is in a folder above it, or a link on the way to it.
-#[cfg(all(feature = "serve", unix))]
-fn check_parents(folder: &Path) -> Result<()> {
-    use std::os::unix::fs::MetadataExt as _;
-
-    /// All users can write.
-    const ALL: u32 = 0o002;
-    /// Users can rename only what is theirs.
-    const STICKY: u32 = 0o1000;
-    /// As many as systems follow.
-    const LINKS: usize = 40;
-    let user = rustix::process::geteuid().as_raw();
-    let refused = |path: &Path, fault: &str, advice: &str| {
-        let other = "or name another folder with --data";
-        Err(Error::Usage(format!("{}: {fault}; {advice}, {other}", path.display())))
-    };
-    let mut path = std::path::absolute(folder).map_err(in_file(folder.display()))?;
-    for _ in 0..LINKS {
-        let mut walked = PathBuf::new();
-        let mut target = None;
-        let mut names = path.components();
-        while let Some(name) = names.next() {
-            if !walked.as_os_str().is_empty() {
-                let mode = std::fs::metadata(&walked).map_err(in_file(walked.display()))?.mode() & 0o7777;
-                if mode & (ALL | STICKY) == ALL {
-                    let fault = format!("all users can rename the folders in it (mode {mode:o})");
-                    return refused(&walked, &fault, "use `chmod o-w` or `chmod +t`");
-                }
-            }
-            walked.push(name);
-            let found = std::fs::symlink_metadata(&walked).map_err(in_file(walked.display()))?;
-            if found.is_symlink() {
-                if ![0, user].contains(&found.uid()) {
-                    return refused(&walked, "the link belongs to another user", "remove it");
-                }
-                let link = std::fs::read_link(&walked).map_err(in_file(walked.display()))?;
-                walked.pop();
-                target = Some(walked.join(link).join(names.as_path()));
-                break;
-            }
-        }
-        match target {
-            Some(target) => path = target,
-            None => return Ok(()),
-        }
+/// Rejects a file or folder that other users can replace. `advice` goes on after that about the folder in which they can.
+fn check_replaceable(path: &Path, found: &Metadata, advice: &str) -> Result<()> {
+    match replaceable_by_others(path, found)? {
+        Some(fault) => Err(Error::Usage(format!("{fault}{advice}"))),
+        None => Ok(()),
     }
-    refused(folder, "the path has too many links", "use the path that they lead to")
 }
 
 /// Rejects a file or folder that another user owns, or to which others have the rights of `mask`.
@@ -380,6 +343,7 @@ fn check_private(path: &Path, found: &Metadata, mask: u32, advice: &str) -> Resu
 pub(crate) fn check_key(path: &Path) -> Result<()> {
     let found = std::fs::metadata(path).map_err(in_file(path.display()))?;
     check_private(path, &found, 0o022, "the key of a server belongs to its user alone")?;
+    check_replaceable(path, &found, "")?;
     warn_if_shared(path, &found);
     Ok(())
 }
@@ -388,7 +352,9 @@ pub(crate) fn check_key(path: &Path) -> Result<()> {
 #[cfg(feature = "tls")]
 pub(crate) fn check_own_key(path: &Path) -> Result<()> {
     let found = std::fs::metadata(path).map_err(in_file(path.display()))?;
-    check_private(path, &found, 0o077, "use `chmod go=`, since who has the key is its user for every server")
+    let advice = "use `chmod go=`, since who has the key is its user for every server";
+    check_private(path, &found, 0o077, advice)?;
+    check_replaceable(path, &found, "")
 }
 
 /// Warns about a secret that every user of the system can read.

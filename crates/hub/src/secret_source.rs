@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use duologue_client::{AgentProcess, Pipes};
 use duologue_rpc::SecretText;
-use duologue_transcript::private_file::may_all_use;
+use duologue_transcript::private_file::{may_all_use, replaceable_by_others};
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, copy, sink};
 use tokio::time::timeout;
@@ -24,7 +24,8 @@ const OUTPUT_BYTES: u64 = 64 * 1024;
 pub enum SecretSource {
     /// The name of a variable of the gateway's environment.
     Env(String),
-    /// A file, which not all users of the system may read or change. Relative to the file of the configuration.
+    /// A file, which not all users of the system may read or change, and which no other user owns or can replace. Relative to the
+    /// file of the configuration.
     File(PathBuf),
     /// A program with its arguments. It writes the secret to its standard output.
     Command(Vec<String>),
@@ -129,7 +130,7 @@ fn variable(name: &str) -> Result<Zeroizing<String>, String> {
     value.map_err(|_| "the variable is not set, or is not UTF-8".to_owned())
 }
 
-/// Returns the text of a regular file that not all users may use. A pipe can be without an end.
+/// Returns the text of a regular file that not all users may use, and none may replace. A pipe can be without an end.
 fn file_text(path: &Path) -> Result<Zeroizing<String>, String> {
     use std::io::Read as _;
 
@@ -137,8 +138,12 @@ fn file_text(path: &Path) -> Result<Zeroizing<String>, String> {
         return Err("it is not a regular file".to_owned());
     }
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    if may_all_use(&file.metadata().map_err(|error| error.to_string())?) {
+    let found = file.metadata().map_err(|error| error.to_string())?;
+    if may_all_use(&found) {
         return Err("all users can read or change the file; use `chmod o=`".to_owned());
+    }
+    if let Some(fault) = replaceable_by_others(path, &found).map_err(|error| error.to_string())? {
+        return Err(fault);
     }
     let mut text = Zeroizing::new(String::new());
     file.take(OUTPUT_BYTES + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
@@ -265,9 +270,16 @@ pub(crate) mod tests {
         let source = source(&format!("file = {file:?}"));
         let long = source.token(LONG).await.unwrap_err();
         assert!(long.contains("over 65536 bytes"), "{long}");
-        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        };
+        set(&file, 0o644);
         let shared = source.token(LONG).await.unwrap_err();
         assert!(shared.contains("chmod o="), "{shared}");
+        set(&file, 0o600);
+        set(file.parent().unwrap(), 0o777);
+        let replaceable = source.token(LONG).await.unwrap_err();
+        assert!(replaceable.contains("use `chmod o-w` or `chmod +t`"), "{replaceable}");
         let late = shell("sleep 600").token(Duration::ZERO).await.unwrap_err();
         assert!(late.contains("limits.auth_seconds"), "{late}");
     }

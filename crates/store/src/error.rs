@@ -219,7 +219,7 @@ pub enum Error {
     },
     /// The lease has ended or was never given. Another worker may have the entry. Nothing of the batch was applied.
     #[cfg(feature = "store")]
-    #[error("{record} is not valid any more; another worker may have the entry")]
+    #[error("{record} is not valid any more, and another worker may have the entry; claim again")]
     LeaseLost {
         /// The lease.
         record: String,
@@ -240,14 +240,14 @@ pub enum Error {
     },
     /// There is no such record. Nothing of the batch was applied.
     #[cfg(feature = "store")]
-    #[error("{record} does not exist")]
+    #[error("{record} does not exist; check its id")]
     NoRecord {
         /// The record.
         record: String,
     },
     /// The state of the record does not allow the change. Nothing of the batch was applied.
     #[cfg(feature = "store")]
-    #[error("{record} is {state}, which does not allow this change")]
+    #[error("{record} is {state}, which does not allow this change; read it again")]
     WrongState {
         /// The record.
         record: String,

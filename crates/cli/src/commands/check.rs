@@ -140,17 +140,12 @@ fn check_agent(args: CheckArgs) -> Result<Exit> {
         suite = suite.mode(mode);
     }
     let runtime = runtime::current_thread()?;
-    let report = runtime.block_on(async {
-        tokio::select! {
-            report = suite.run_with(|result| output.result(result)) => report.map(Ok),
-            // Dropping the run ends the agents.
-            signal = signals.next() => Ok(Err(signal)),
-        }
-    });
+    // Dropping the run ends the agents.
+    let report = runtime.block_on(signals.interrupt(suite.run_with(|result| output.result(result))));
     // A file that is read without end is not waited for.
     runtime.shutdown_background();
-    match report? {
-        Ok(report) => output.finish(&report, "agent"),
+    match report {
+        Ok(report) => output.finish(&report?, "agent"),
         Err(signal) => Ok(Exit::Signal(signal)),
     }
 }
@@ -175,14 +170,9 @@ fn check_server(args: CheckArgs, url: &str) -> Result<Exit> {
     }
     let mut signals = Signals::listen()?;
     let runtime = runtime::current_thread()?;
-    let report = runtime.block_on(async {
-        tokio::select! {
-            report = suite.run_with(|result| output.result(result)) => report.map(Ok),
-            signal = signals.next() => Ok(Err(signal)),
-        }
-    });
-    match report? {
-        Ok(report) => output.finish(&report, "server"),
+    let report = runtime.block_on(signals.interrupt(suite.run_with(|result| output.result(result))));
+    match report {
+        Ok(report) => output.finish(&report?, "server"),
         Err(signal) => Ok(Exit::Signal(signal)),
     }
 }

@@ -113,11 +113,10 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
             Error::Start(known.map_or_else(|| error.to_string(), |known| explained(known, &options)))
         })
     };
-    let ended = tokio::select! {
-        relayed = relayed => relayed,
-        _ = signals.next() => Ok(()),
-    };
-    ended.map(|()| Exit::Ok)
+    match signals.interrupt(relayed).await {
+        Ok(relayed) => relayed.map(|()| Exit::Ok),
+        Err(signal) => Ok(Exit::Signal(signal)),
+    }
 }
 
 /// Returns a future that is ready when the client has closed its end, also while nothing reads the input.

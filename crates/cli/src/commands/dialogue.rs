@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::files::in_file;
 use crate::run::envelope_command::{self, PeerScheme, parse_duration};
+use crate::state_folder::open_secret;
 
 /// The types of a message that opens a dialogue.
 const TYPES: [&str; 4] = ["request", "query", "propose", "inform"];
@@ -147,7 +148,7 @@ pub(crate) fn published_keys(file: &Path, owner: &str) -> Result<Vec<PublishedKe
 }
 
 fn keys_of(file: &Path) -> Result<Vec<Key>> {
-    let text = std::fs::read_to_string(file).map_err(in_file(file.display()))?;
+    let text = std::io::read_to_string(open_secret(file)?).map_err(in_file(file.display()))?;
     let rows: Vec<KeyRow> = serde_json::from_str(&text).map_err(|error| wrong(file, &error))?;
     let key = |row: KeyRow| {
         let id = row.id.clone();

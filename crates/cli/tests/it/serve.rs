@@ -234,6 +234,45 @@ fn a_token_that_others_can_read_is_refused() {
     assert!(refused.contains("the token has 1 characters, 32 are needed"), "{refused}");
 }
 
+/// An editor that closes the input of its agent is no failure, and a signal has the code that it has in `run`.
+#[test]
+fn connect_ends_with_the_code_of_its_end() {
+    let data = tempfile::tempdir().expect("a folder");
+    let server = Server::start(data.path(), "0");
+    for (signal, code) in [(Some("HUP"), 129), (Some("INT"), 130), (Some("TERM"), 143), (None, 0)] {
+        let mut client = RawClient::new(&server);
+        match signal {
+            Some(signal) => {
+                run(Command::new("kill").args([&format!("-{signal}"), &client.process.id().to_string()]), "");
+            }
+            None => drop(client.input.take()),
+        }
+        assert_eq!(client.process.wait().expect("it ended").code(), Some(code), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_token_that_others_can_replace_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "[]").expect("a file");
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("the rights");
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).expect("the rights");
+    let secret = secret.to_str().expect("UTF-8");
+    let dialogue = ["peer", "dialogue", "inform", "a", "--from", "agent://a", "--to", "agent://b", "--keys"];
+    for args in [&["connect", "http://127.0.0.1:9/acp", "--token-file"][..], &dialogue] {
+        let mut command = Command::new(DUOLOGUE);
+        command.args(args).arg(secret).args(["--", "false"].iter().take(if args.len() > 4 { 2 } else { 0 }));
+        let refused = shown(&run(&mut command, ""));
+        assert!(
+            refused.contains("use `chmod o-w` or `chmod +t`") && refused.ends_with("exit 2"),
+            "{refused}"
+        );
+    }
+}
+
 #[test]
 fn a_token_that_all_can_read_is_no_secret() {
     use std::os::unix::fs::PermissionsExt as _;

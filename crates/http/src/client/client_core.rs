@@ -172,12 +172,12 @@ impl ClientCore {
             None => position.frames += 1,
         }
         if let (None, Some(id)) = (&view.method, view.id)
-            && let Some(session) = self.closing_requests.remove(id)
+            && let Some(closed) = self.closing_requests.remove(id)
             && view.result.is_some()
             && matches!(self.resumption, Resumption::Offered { acknowledges: true, .. })
         {
             // Our server knows from the position of the connection that this client has all frames of the session.
-            self.positions.remove(&StreamId::Session(session));
+            self.positions.remove(&StreamId::Session(closed.session));
         }
         if self.positions.len() > MOST_STREAMS {
             self.stop_resuming(format_args!("the server uses over {MOST_STREAMS} sessions"));
@@ -304,7 +304,7 @@ impl LinkCore for ClientCore {
         if self.last() == 0 && view.is_request(INITIALIZE) {
             self.initialize_id = view.id.map(Bytes::copy_from_slice);
         }
-        self.closing_requests.insert_closing(&view, view.params_session());
+        self.closing_requests.insert_closing(&view);
         self.bytes += frame.len();
         self.frames.push_back(frame);
     }

@@ -38,8 +38,6 @@ pub(crate) struct EventsCore {
     own_requests: RequestSessions,
     /// Those that belong to no session, and may open one.
     opening_requests: RequestSessions,
-    /// Those of them whose success ends a session.
-    closing_requests: RequestSessions,
     /// The sessions of the open requests of the server.
     server_requests: RequestSessions,
     inbox: FrameQueue,
@@ -75,7 +73,6 @@ impl EventsCore {
             changes: VecDeque::new(),
             own_requests: RequestSessions::default(),
             opening_requests: RequestSessions::default(),
-            closing_requests: RequestSessions::default(),
             server_requests: RequestSessions::default(),
             inbox: FrameQueue::default(),
         }
@@ -103,7 +100,7 @@ impl EventsCore {
     pub(crate) fn session_of(&mut self, frame: &[u8]) -> Option<Arc<str>> {
         let view = FrameView::read(frame);
         match (view.method.as_deref(), view.id) {
-            (None, Some(id)) => self.server_requests.remove(id),
+            (None, Some(id)) => self.server_requests.remove(id).map(|request| request.session),
             (Some(CANCEL_REQUEST), _) => {
                 let params = view.params.unwrap_or_default();
                 params.get(member(params, "requestId")?).and_then(|id| self.own_requests.get(id).cloned())
@@ -114,9 +111,8 @@ impl EventsCore {
                     self.opening_requests.insert(id, "");
                 }
                 let session = session?;
-                if let Some(id) = id {
-                    self.own_requests.insert(id, session);
-                    self.closing_requests.insert_closing(&view, Some(session));
+                if id.is_some() {
+                    self.own_requests.insert_another(&view, session);
                 }
                 Some(session.into())
             }
@@ -153,11 +149,10 @@ impl EventsCore {
             }
             (None, Some(id)) => {
                 let own = self.own_requests.remove(id);
-                let closed = self.closing_requests.remove(id);
                 let is_own = self.opening_requests.remove(id).is_some() || own.is_some();
                 if let Some(result) = view.result.filter(|_| is_own) {
-                    if let Some(session) = closed {
-                        self.close_stream(StreamId::Session(session));
+                    if let Some(closed) = own.as_ref().filter(|own| own.closes) {
+                        self.close_stream(StreamId::Session(closed.session.clone()));
                     } else if let Some(session) = value::<String>(result, &["sessionId"])
                         && session.len() <= ID_BYTES
                         && fits_header(&session)
@@ -165,7 +160,7 @@ impl EventsCore {
                     {
                         self.want_stream(StreamId::Session(session.into()));
                     }
-                    if let Some(session) = own.map(StreamId::Session)
+                    if let Some(session) = own.map(|own| StreamId::Session(own.session))
                         && self.streams.get(&session) == Some(&StreamState::Deferred)
                     {
                         self.streams.remove(&session);
@@ -185,7 +180,7 @@ impl EventsCore {
             tracing::warn!(status, "the server refused a message: {:?}", beginning(body));
             return;
         };
-        for requests in [&mut self.own_requests, &mut self.opening_requests, &mut self.closing_requests] {
+        for requests in [&mut self.own_requests, &mut self.opening_requests] {
             requests.remove(id);
         }
         let error = member(body, "error").and_then(|error| serde_json::from_slice(body.get(error)?).ok());

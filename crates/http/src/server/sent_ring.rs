@@ -135,7 +135,7 @@ impl SentRing {
     /// Records a request of the client that ends a session.
     pub(crate) fn note_client_frame(&mut self, frame: &[u8]) {
         let view = FrameView::read(frame);
-        self.closing_requests.insert_closing(&view, view.params_session());
+        self.closing_requests.insert_closing(&view);
     }
 
     /// Appends a frame. It gets a cursor if one is due in its stream and the message can carry it. A cursor that the agent
@@ -180,8 +180,8 @@ impl SentRing {
         let frame = SentFrame { stream: id, number, has_cursor, text: marked.map_or(frame, Bytes::from) };
         self.bytes += frame.cost();
         self.frames.push_back(frame);
-        if let Some(session) = closed {
-            self.end_session(StreamId::Session(session), number);
+        if let Some(closed) = closed {
+            self.end_session(StreamId::Session(closed.session), number);
         }
         self.evict();
     }

@@ -52,8 +52,6 @@ pub(crate) struct StreamTable {
     held_total: FrameTotal,
     /// The open requests of the client.
     client_requests: RequestSessions,
-    /// Those of them whose success ends a session.
-    closing_requests: RequestSessions,
     /// The open requests of the agent.
     agent_requests: RequestSessions,
     limits: StreamLimits,
@@ -188,7 +186,6 @@ impl StreamTable {
             held: Vec::new(),
             held_total: FrameTotal::default(),
             client_requests: RequestSessions::default(),
-            closing_requests: RequestSessions::default(),
             agent_requests: RequestSessions::default(),
             limits,
         }
@@ -201,14 +198,13 @@ impl StreamTable {
         if view.method.is_none() {
             self.agent_requests.remove(id);
         } else if let Some(session) = view.stream_session().or(session) {
-            self.client_requests.insert_another(id, session);
+            self.client_requests.insert_another(&view, session);
             if view.method.as_deref() == Some(RESUME_SESSION) {
                 // Requests that the client has sent on an earlier connection.
                 for id in continued_requests(view.params.unwrap_or_default()) {
                     self.client_requests.insert(id.get().as_bytes(), session);
                 }
             }
-            self.closing_requests.insert_closing(&view, Some(session));
         }
     }
 
@@ -216,16 +212,15 @@ impl StreamTable {
     pub(crate) fn push(&mut self, frame: Bytes, hold_until: Instant) {
         let frame = without_cursors(without_line_breaks(frame));
         let view = FrameView::read(&frame);
-        let closes = view.method.is_none()
-            && view.id.is_some_and(|id| self.closing_requests.remove(id).is_some())
-            && view.result.is_some();
+        let mut closes = false;
         let stream = match (view.method.as_deref(), view.id) {
             (None, Some(id)) => match self.client_requests.remove(id) {
-                Some(session) => {
-                    let stream = StreamId::Session(session.clone());
+                Some(request) => {
+                    let stream = StreamId::Session(request.session.clone());
                     if !self.streams.get(&stream).is_some_and(|stream| stream.was_opened) {
-                        return self.hold(session, frame, hold_until);
+                        return self.hold(request.session, frame, hold_until);
                     }
+                    closes = request.closes && view.result.is_some();
                     stream
                 }
                 None => StreamId::Connection,

@@ -24,7 +24,9 @@ pub enum Action {
     Task,
     /// Use its sessions over ACP, and read the logs of one's own.
     Session,
-    /// Take and acknowledge its messages, register it and send its heartbeat.
+    /// Take and acknowledge its messages, register it and send its heartbeat. The principal that is the agent has this
+    /// permission, and no rule gives it: it is not parsed.
+    #[serde(skip_deserializing)]
     Act,
     /// Read the metrics and the numbers of all principals.
     Operate,

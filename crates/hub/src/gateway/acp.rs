@@ -171,7 +171,9 @@ pub(crate) fn router(gateway: &Arc<GatewayShared>, options: &ServerOptions) -> (
     };
     let checks = Arc::new(checks);
     let router = router
-        .fallback(|| async { Refusal::not_found("path") })
+        .fallback(|| async {
+            Refusal::new(RefusalCode::NotFound, "no such path; `/openapi.json` has those that there are")
+        })
         .method_not_allowed_fallback(|| async {
             Refusal::new(
                 RefusalCode::MethodNotAllowed,

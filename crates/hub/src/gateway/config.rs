@@ -1,5 +1,7 @@
 //! The configuration file of a gateway, `hub.toml`.
 
+mod limits;
+
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use duologue_rpc::SecretText;
 use duologue_schema::{PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest};
 use serde::Deserialize;
 
+pub use self::limits::GatewayLimits;
 use crate::error::Error;
 use crate::gateway::access::{ADMIN, ALL_AGENTS, AccessRule, Action};
 use crate::gateway::agent_environment::{AgentEnvironment, SecretSetting};
@@ -287,99 +290,6 @@ pub struct TokenProvider {
     pub roles_claim: Option<String>,
 }
 
-/// The limits of a gateway.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct GatewayLimits {
-    /// The longest body of a request, in bytes. 1 MiB by default.
-    pub body_bytes: usize,
-    /// The seconds in which a body has to arrive. 30 by default.
-    pub body_seconds: u64,
-    /// The seconds that a `sync` message, a claim or a request without room for its response waits at most. 30 by default.
-    pub sync_seconds: u64,
-    /// The seconds after which a task without a timeout of its own ends. 86,400 by default.
-    pub task_seconds: u64,
-    /// The seconds for which a question of a task waits for its answer. 86,400 by default.
-    pub question_seconds: u64,
-    /// The requests of a principal in a minute. 6,000 by default.
-    pub requests_per_minute: u32,
-    /// The requests that wait, stream or read pages at once, of all principals. One counts until its response has been
-    /// sent. 1,024 by default.
-    pub open_requests: usize,
-    /// The same, of one principal. 256 by default.
-    pub principal_requests: usize,
-    /// The open connections of a principal, with its WebSockets and streams. 320 by default, a quarter of those that the
-    /// server accepts.
-    pub principal_connections: usize,
-    /// The bytes of the pages and records of a principal that are read and sent at once. Further reads wait,
-    /// for `sync_seconds` at most. A page, or a part of an export, takes 4 MiB until it was read. 67,108,864 by default, 64 MiB.
-    pub principal_response_bytes: usize,
-    /// The sessions of a principal at one agent whose process or client is there. A session has one process at most. 256 by
-    /// default.
-    pub principal_sessions: usize,
-    /// The bytes of the logs of a principal at one agent, at which its new sessions are refused. 21,474,836,480 by default, 20 GiB.
-    pub principal_disk_bytes: u64,
-    /// The bytes of the agents, messages, tasks, questions and posts of a principal at which new ones are refused, with 256 for each
-    /// record. What has begun goes on. 4,294,967,296 by default, 4 GiB.
-    pub principal_stored_bytes: u64,
-    /// The bytes of the disk that are kept for the ends of work and for removals. With less room new work is refused, and turns
-    /// fail. 67,108,864 by default, 64 MiB.
-    pub reserved_disk_bytes: u64,
-    /// The seconds for which an agent that takes its messages over REST has them at most. 300 by default.
-    pub lease_seconds: u64,
-    /// The seconds for which the key of a request that runs once is remembered. 86,400 by default.
-    pub idempotency_seconds: u64,
-    /// The seconds for which ended messages, tasks and posts are kept. Dead letters stay. 2,592,000 by default, 30 days.
-    pub retention_seconds: u64,
-    /// The bytes of an answer, as JSON, that are kept as the result of work. 1 MiB by default, 4,128,768 at most.
-    pub result_bytes: usize,
-    /// The seconds for which an attached agent can continue a connection that was lost. Then its running work counts as
-    /// lost. 300 by default.
-    pub attachment_seconds: u64,
-    /// The calls of a chain of agents that call each other: with 1 an agent that was called calls no other. 4 by default.
-    pub call_depth: usize,
-    /// The tasks of other agents that the agent of a session waits for at a time. 16 by default.
-    pub open_calls: usize,
-    /// The seconds in which the command of `agents.auth` has to end. 10 by default.
-    pub auth_seconds: u64,
-    /// The logins of the page at a time, of all principals. 256 by default.
-    pub page_logins: usize,
-    /// The seconds after which a login of the page ends. 43,200 by default.
-    pub page_login_seconds: u64,
-}
-
-impl Default for GatewayLimits {
-    fn default() -> Self {
-        GatewayLimits {
-            body_bytes: 1 << 20,
-            body_seconds: 30,
-            sync_seconds: 30,
-            task_seconds: 86_400,
-            question_seconds: 86_400,
-            requests_per_minute: 6_000,
-            open_requests: 1_024,
-            principal_requests: 256,
-            principal_connections: 320,
-            principal_response_bytes: 64 << 20,
-            principal_sessions: 256,
-            principal_disk_bytes: 20 << 30,
-            principal_stored_bytes: 4 << 30,
-            reserved_disk_bytes: 64 << 20,
-            lease_seconds: 300,
-            idempotency_seconds: 86_400,
-            retention_seconds: 30 * 86_400,
-            result_bytes: 1 << 20,
-            attachment_seconds: 300,
-            call_depth: 4,
-            open_calls: 16,
-            auth_seconds: 10,
-            page_logins: 256,
-            page_login_seconds: 43_200,
-        }
-    }
-}
-
 /// A configuration that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -467,14 +377,16 @@ impl GatewayConfig {
             let id = &agent.id;
             check_agent_id(id).map_err(|why| format!("agents.id is {id:?}; {why}"))?;
             if !ids.insert(id) {
-                return Err(format!("two agents have the id {id:?}"));
+                return Err(format!("two agents have the id {id:?}; use another `agents.id`"));
             }
             agent.check_address(self)?;
             agent.check_auth()?;
-            if agent.max_tasks == 0 || agent.max_messages == 0 {
-                return Err(format!("max_tasks and max_messages of the agent {id:?} are at least 1"));
+            for (name, limit) in [("max_tasks", agent.max_tasks), ("max_messages", agent.max_messages)] {
+                if limit == 0 {
+                    return Err(format!("agents.{name} of {id:?} is 0; use 1 or more"));
+                }
             }
-            check_keys(&agent.keys).map_err(|why| format!("keys of the agent {id:?}: {why}"))?;
+            check_keys(&agent.keys).map_err(|why| format!("agents.keys of {id:?}: {why}"))?;
             // The token's owner is one principal more.
             if self.has_principals() && agent.trust.is_none() {
                 return Err(format!(
@@ -486,12 +398,18 @@ impl GatewayConfig {
         for provider in &self.token_providers {
             provider.check()?;
             if !providers.insert(&provider.name) {
-                return Err(format!("two token_providers have the name {:?}", provider.name));
+                return Err(format!(
+                    "two token_providers have the name {:?}; use another one",
+                    provider.name
+                ));
             }
         }
         let mut issuers = HashSet::new();
         if let Some(twice) = self.token_providers.iter().find(|provider| !issuers.insert(&provider.issuer)) {
-            return Err(format!("two token_providers have the issuer {:?}", twice.issuer));
+            return Err(format!(
+                "two token_providers have the issuer {:?}; remove one of them",
+                twice.issuer
+            ));
         }
         let mut names = HashSet::from([LOCAL_PRINCIPAL]);
         let (mut keys, mut certificates) = (HashSet::new(), HashSet::new());
@@ -503,10 +421,14 @@ impl GatewayConfig {
             }
             if id.split_once('/').is_some_and(|(name, _)| providers.iter().any(|provider| *provider == name))
             {
-                return Err(format!("principals.id is {id:?}, which is a principal of a token provider"));
+                return Err(format!(
+                    "principals.id is {id:?}, which is a principal of a token provider; use another id"
+                ));
             }
             if providers.contains(id) {
-                return Err(format!("principals.id is {id:?}, which is the name of a token provider"));
+                return Err(format!(
+                    "principals.id is {id:?}, which is the name of a token provider; use another id"
+                ));
             }
             if let Some(agent) = &principal.agent {
                 check_agent_id(agent)
@@ -514,18 +436,20 @@ impl GatewayConfig {
             }
             if !names.insert(id) {
                 return Err(format!(
-                    "two principals have the id {id:?} (`{LOCAL_PRINCIPAL}` is the local user)"
+                    "two principals have the id {id:?} (`{LOCAL_PRINCIPAL}` is the local user); use another id"
                 ));
             }
             if let Some(key) = principal.key_sha256.as_ref().map(SecretText::as_str) {
                 if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-                    return Err(format!("key_sha256 of {id:?} is not a SHA-256: use 64 hexadecimal digits"));
+                    return Err(format!("key_sha256 of {id:?} is not a SHA-256; use 64 hexadecimal digits"));
                 }
                 if !keys.insert(key.to_ascii_lowercase()) {
-                    return Err(format!("{id:?} has the key of another principal"));
+                    return Err(format!(
+                        "key_sha256 of {id:?} is that of another principal; make another key"
+                    ));
                 }
             } else if principal.certificate.is_none() {
-                return Err(format!("{id:?} has neither key_sha256 nor certificate"));
+                return Err(format!("{id:?} has neither key_sha256 nor certificate; set one of them"));
             }
             if let Some(name) = &principal.certificate {
                 if name.is_empty() || name.contains('*') {
@@ -534,12 +458,14 @@ impl GatewayConfig {
                     ));
                 }
                 if !certificates.insert(name.to_ascii_lowercase()) {
-                    return Err(format!("{id:?} has the certificate of another principal"));
+                    return Err(format!(
+                        "certificate of {id:?} is {name:?}, which another principal has; use another name"
+                    ));
                 }
             }
             if principal.key_expires.is_some() && principal.key_sha256.is_none() {
                 return Err(format!(
-                    "key_expires of {id:?} limits no key; a certificate has a time of its own"
+                    "key_expires of {id:?} limits no key; remove it, a certificate has a time of its own"
                 ));
             }
             if let Some(expires) = principal.key_expires.as_ref().filter(|text| key_expiry(text).is_none()) {
@@ -568,7 +494,7 @@ impl GatewayConfig {
                 principal.agent.as_ref().filter(|agent| *agent != id && names.contains(agent.as_str()))
             {
                 return Err(format!(
-                    "principals.agent of {id:?} is {agent:?}, which is the id of another principal"
+                    "principals.agent of {id:?} is {agent:?}, which is the id of another principal; use another id"
                 ));
             }
         }
@@ -601,11 +527,6 @@ impl GatewayConfig {
             if let Some(agent) = rule.agents.iter().find(|agent| !is_agent(agent)) {
                 return Err(format!(
                     "a rule of the role {role:?} names the agent {agent:?}, which is neither in `agents` nor the `agent` of a principal; name one of them, or \"*\""
-                ));
-            }
-            if rule.actions.contains(&Action::Act) {
-                return Err(format!(
-                    "a rule of the role {role:?} has the action `act`, which no rule can give: set `agent` of the principal that acts for it"
                 ));
             }
         }
@@ -645,7 +566,7 @@ impl TokenProvider {
             ));
         }
         if self.issuer.is_empty() || self.audience.is_empty() {
-            return Err(format!("issuer and audience of the token provider {name:?} are not empty"));
+            return Err(format!("issuer or audience of the token provider {name:?} is empty; set both"));
         }
         let url = &self.keys_url;
         let is_local = url.starts_with("http://") && duologue_http::raw::is_loopback(url);
@@ -666,11 +587,11 @@ impl AgentConfig {
         match (has_command, &self.url, &self.rest) {
             (true, None, None) => return Ok(()),
             (false, None, None) => {
-                return Err(format!("the agent {id:?} has no command, no url and no rest"));
+                return Err(format!("the agent {id:?} has no command, no url and no rest; set one of them"));
             }
             (false, Some(_), None) if !self.cwd.as_ref().is_some_and(|cwd| cwd.is_absolute()) => {
                 return Err(format!(
-                    "the agent {id:?} has a url and needs `cwd`, an absolute folder of its machine"
+                    "the agent {id:?} has a url and no folder; set `cwd` to an absolute one of its machine"
                 ));
             }
             (false, Some(_), None) => {}
@@ -687,7 +608,7 @@ impl AgentConfig {
                     || self.sessions != WorkSessions::OnePerTask
                 {
                     return Err(format!(
-                        "cwd, envelopes, client_files, questions and sessions of the agent {id:?} are for agents of ACP"
+                        "cwd, envelopes, client_files, questions and sessions of the agent {id:?} are for agents of ACP; remove them"
                     ));
                 }
             }
@@ -710,9 +631,9 @@ impl AgentConfig {
         let id = &self.id;
         match (&self.auth, self.url.as_ref().or(self.rest.as_ref())) {
             (None, _) => Ok(()),
-            (Some(_), None) => Err(format!("auth of the agent {id:?} is for `url` and `rest`")),
+            (Some(_), None) => Err(format!("auth of the agent {id:?} is for `url` and `rest`; remove it")),
             (Some(SecretSource::Command(words)), _) if words.first().is_none_or(String::is_empty) => {
-                Err(format!("the command of auth of the agent {id:?} is empty"))
+                Err(format!("the command of auth of the agent {id:?} is empty; name a program"))
             }
             (Some(_), Some(url)) => {
                 let is_secure = url.starts_with("https://") || url.starts_with("wss://");
@@ -777,6 +698,10 @@ fn value_fault(key: &str, reason: &str) -> String {
     match key {
         "" => reason,
         "listen" => format!("listen: {reason}; use numbers with a port, such as \"127.0.0.1:8931\""),
+        // It has a meaning elsewhere.
+        key if key.starts_with("rules[") && reason.starts_with("unknown variant `act`") => {
+            format!("{key}: {reason}; set `agent` of the principal that acts for an agent")
+        }
         key => format!("{key}: {reason}"),
     }
 }

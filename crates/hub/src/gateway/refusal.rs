@@ -107,7 +107,10 @@ impl Refusal {
 
     /// Creates the refusal of something that does not exist or belongs to somebody else.
     pub(crate) fn not_found(kind: &'static str) -> Self {
-        Refusal::new(RefusalCode::NotFound, format!("no such {kind}, or it is not yours"))
+        Refusal::new(
+            RefusalCode::NotFound,
+            format!("no such {kind}, or it is not yours; check its id and your permissions"),
+        )
     }
 
     /// Creates the refusal of a task that no worker would ever take.
@@ -158,10 +161,43 @@ impl From<StoreError> for Refusal {
                 tracing::error!(%error, "the store failed");
                 return Refusal::new(
                     RefusalCode::Internal,
-                    "the store of the server failed; its log has the reason",
+                    "the store of the server failed; retry later, the log of the server has the reason",
                 );
             }
         };
         Refusal::new(code, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_a_remedy() {
+        let record = || "the task \"t\"".to_owned();
+        let refusals = [
+            Refusal::not_found("task"),
+            Refusal::no_tasks("writer"),
+            Refusal::no_tasks_of_operator(),
+            Refusal::no_folder("writer"),
+            StoreError::TooLong { field: "task id", size: 200, limit: 128, setting: "StoreSettings::a" }
+                .into(),
+            StoreError::LimitReached { list: record(), limit: 1, setting: "StoreSettings::a" }.into(),
+            StoreError::VersionLost { record: record(), expected: 1, found: 2 }.into(),
+            StoreError::LeaseLost { record: record() }.into(),
+            StoreError::RecordConflict { record: record() }.into(),
+            StoreError::WrongState { record: record(), state: "failed".to_owned() }.into(),
+            StoreError::KeyReused { key: "k".to_owned() }.into(),
+            StoreError::NoRecord { record: record() }.into(),
+            StoreError::BadIndexCursor { cursor: "c".to_owned() }.into(),
+        ];
+        for refusal in refusals {
+            let remedies = ["check", "send", "set", "see", "retry", "read", "claim", "use"];
+            let has_remedy = remedies.iter().any(|verb| refusal.message.contains(&format!("; {verb} ")));
+            assert!(has_remedy, "{refusal}");
+            let has_limit = matches!(refusal.code, RefusalCode::Overloaded);
+            assert!(!has_limit || refusal.message.contains("`StoreSettings::a`"), "{refusal}");
+        }
     }
 }

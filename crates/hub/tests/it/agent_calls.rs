@@ -247,7 +247,7 @@ async fn the_owner_of_the_session_decides_what_an_agent_finds() {
     assert_eq!((&card["agent_name"], &card["domains"]), (&json!("remote"), &json!(["remote.domain"])));
 
     // An agent that the owner may not use is as one that does not exist.
-    let refused = "not_found: no such agent, or it is not yours";
+    let refused = "not_found: no such agent, or it is not yours; check its id and your permissions";
     for agent in ["hidden", "nobody"] {
         for command in ["discover", "call"] {
             let text = run(&world, ALICE, "writer", &format!("{command} agent://{agent} echo x")).await;

@@ -21,7 +21,6 @@ fn a_rule_or_role_without_effect_is_refused() {
         ("admin", "*", "operate", ""),
         ("usr", "writer", "task", "\"p\" has the role \"usr\""),
         ("user", "witer", "task", "names the agent \"witer\""),
-        ("user", "writer", "act", "has the action `act`"),
     ] {
         let text = format!("{agent}{}{}", principal(role), rule(agent_of_rule, action));
         let config: GatewayConfig = toml::from_str(&text).unwrap();
@@ -82,6 +81,67 @@ fn an_agent_works_on_one_task_and_one_message_at_least() {
         let name = setting.split(' ').next().unwrap();
         assert!(refused.as_ref().is_none_or(|refused| refused.contains(name)), "{refused:?}");
         assert_eq!(refused.is_none(), is_valid, "{setting}");
+    }
+}
+
+/// Each text ends with what to do about it.
+#[test]
+fn a_refused_value_has_its_setting_and_its_remedy() {
+    let agent = |more: &str| format!("[[agents]]\nid = \"writer\"\ntrust = \"shared\"\n{more}\n");
+    let command = agent("command = [\"a\"]");
+    let principal = |id: &str, more: &str| format!("[[principals]]\nid = {id:?}\n{more}\n");
+    let key = |digit: char| format!("key_sha256 = {:?}", digit.to_string().repeat(64));
+    let alice = principal("alice", &key('a'));
+    let provider = |name: &str, issuer: &str, keys: &str| {
+        format!(
+            "[[token_providers]]\nname = {name:?}\nissuer = {issuer:?}\naudience = \"hub\"\nkeys_url = {keys:?}\n"
+        )
+    };
+    let corp = provider("corp", "https://corp.example", "https://corp.example/keys");
+    let rule =
+        |role: &str, agent: &str| format!("[[rules]]\nrole = {role:?}\nactions = []\nagents = [{agent:?}]\n");
+    for (text, setting) in [
+        (format!("{command}{command}"), "agents.id"),
+        (agent("command = [\"a\"]\nmax_tasks = 0"), "agents.max_tasks"),
+        (agent(""), "command"),
+        (agent("command = [\"a\"]\nurl = \"wss://a.example\""), "command, url and rest"),
+        (agent("url = \"wss://a.example\""), "`cwd`"),
+        (agent("url = \"wss://a.example\"\ncwd = \"/\"\nroots = [\"/\"]"), "roots"),
+        (agent("rest = \"https://a.example/?a\""), "rest"),
+        (agent("rest = \"https://a.example\"\ncwd = \"/\""), "cwd"),
+        (agent("command = [\"a\"]\nauth = { env = \"A\" }"), "auth"),
+        (agent("rest = \"https://a.example\"\nauth = { command = [] }"), "auth"),
+        (agent("url = \"ws://a.example\"\ncwd = \"/\"\nauth = { env = \"A\" }"), "auth"),
+        (principal("..", ""), "principals.id"),
+        (format!("{alice}{}", principal("alice", &key('b'))), "principals"),
+        (format!("{alice}{}", principal("bob", &key('a'))), "key_sha256"),
+        (principal("bob", "key_sha256 = \"a\""), "key_sha256"),
+        (principal("bob", ""), "key_sha256"),
+        (principal("bob", "certificate = \"*.example\""), "certificate"),
+        (["bob", "eve"].map(|id| principal(id, "certificate = \"a.example\"")).concat(), "certificate"),
+        (principal("bob", "certificate = \"a.example\"\nkey_expires = \"2027\""), "key_expires"),
+        (principal("bob", &format!("{}\nkey_expires = \"2027\"", key('b'))), "key_expires"),
+        (format!("{alice}{}", principal("alice/b", &key('b'))), "principals.id"),
+        (
+            format!("{alice}{}", principal("b", &format!("{}\nagent = \"alice\"", key('b')))),
+            "principals.agent",
+        ),
+        (format!("{corp}{}", principal("corp", &key('b'))), "principals.id"),
+        (format!("{corp}{}", principal("corp/b", &key('b'))), "principals.id"),
+        (format!("{corp}{corp}"), "token_providers"),
+        (corp.clone() + &corp.replace("\"corp\"", "\"other\""), "issuer"),
+        (provider("a b", "a", "https://a.example"), "token_providers.name"),
+        (provider("corp", "", "https://a.example"), "issuer"),
+        (provider("corp", "a", "http://a.example"), "keys_url"),
+        (format!("{command}{}", principal("bob", &format!("{}\nroles = [\"user\"]", key('b')))), "`rules`"),
+        (rule("user", "witer"), "`agents`"),
+        ("[limits]\nresult_bytes = 1000000000".to_owned(), "limits.result_bytes"),
+    ] {
+        let config: GatewayConfig = toml::from_str(&text).unwrap();
+        let refused = config.check().expect_err(&text);
+        let remedies = ["use", "set", "name", "remove", "make", "add"];
+        let has_remedy = remedies.iter().any(|verb| refused.contains(&format!("; {verb} ")));
+        assert!(refused.contains(setting) && has_remedy, "{text}: {refused}");
     }
 }
 
@@ -150,6 +210,15 @@ fn a_value_of_a_wrong_form_is_named_by_its_key_and_line() {
         ),
         ("[[agents]]\nid = \"a\"\ncommand = \"x y\"", "line 3: agents[0].command: invalid type"),
         ("[limits]\nbody = 1", "line 2: limits.body: unknown field `body`"),
+        // `act` is no action of a rule.
+        (
+            "[[rules]]\nrole = \"user\"\nactions = [\"task\", \"tsk\"]\nagents = [\"*\"]",
+            "line 3: rules[0].actions[1]: unknown variant `tsk`, expected one of `discover`, `message`, `task`, `session`, `operate`",
+        ),
+        (
+            "[[rules]]\nrole = \"user\"\nactions = [\"act\"]\nagents = [\"*\"]",
+            "`session`, `operate`; set `agent` of the principal that acts for an agent",
+        ),
         ("listen = ", "line 1: "),
     ] {
         std::fs::write(&file, text).unwrap();

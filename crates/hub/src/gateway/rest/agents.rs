@@ -12,7 +12,7 @@ use crate::gateway::Refusal;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
 use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::values::{
-    AgentTarget, PageLimit, PageOffset, Pagination, RestId, RestMetadata, RestNumber,
+    AgentTarget, PageLimit, PageOffset, Pagination, RestId, RestMetadata, RestNumber, object, object_or_null,
 };
 
 /// The member of a card with the capabilities that have more than a name.
@@ -54,13 +54,13 @@ impl From<RestAgentStatus> for RegistryStatus {
 
 /// A capability of an agent: its name, or its name with more.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "use a name, or an object with a `name`")]
 #[schema(as = Capability)]
 pub enum RestCapability {
     /// The name.
     Name(RestId),
     /// The name with a description.
-    Detailed(RestCapabilityDetails),
+    Detailed(#[serde(deserialize_with = "object")] RestCapabilityDetails),
 }
 
 /// A capability with its description.
@@ -112,7 +112,7 @@ pub struct RestAgentMetadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub average_response_time: Option<f64>,
     /// The price.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object_or_null", skip_serializing_if = "Option::is_none")]
     pub pricing: Option<RestPricing>,
     /// Other members, such as `contact` and `keys`.
     #[serde(flatten)]

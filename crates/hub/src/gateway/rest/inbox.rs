@@ -18,7 +18,7 @@ use crate::gateway::rest::request::{JsonBody, OnceBatch, PathOf, QueryOf, RestCa
 use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::values::{
     AgentTarget, MessageTarget, PageLimit, PageOffset, Pagination, RestFailure, RestMetadata, RestNumber,
-    RestPriority, SenderQuery, conflict, unless_null,
+    RestPriority, SenderQuery, conflict, object_or_null, unless_null,
 };
 use crate::gateway::rest::visibility::{Visible, find_message, list_visible};
 use crate::gateway::{Refusal, events};
@@ -293,7 +293,7 @@ pub struct RestAck {
     /// The lease from the claim.
     pub lease: String,
     /// The answer, for a sender that waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object_or_null", skip_serializing_if = "Option::is_none")]
     pub response: Option<RestContent>,
 }
 

@@ -26,7 +26,7 @@ use crate::gateway::rest::request::{
     AnyBody, OnceBatch, OnceKey, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, is_json, parse_json,
 };
 use crate::gateway::rest::values::{
-    AgentTarget, RestFailure, RestId, RestMetadata, RestNumber, RestPriority, unless_null,
+    AgentTarget, JsonObject, RestFailure, RestId, RestMetadata, RestNumber, RestPriority, object, unless_null,
 };
 use crate::gateway::rest::visibility::RoutedAgent;
 use crate::gateway::routing::OPERATOR;
@@ -107,6 +107,7 @@ pub struct RestNewMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<RestId>,
     /// The content.
+    #[serde(deserialize_with = "object")]
     pub message: RestContent,
     /// The way in which it is answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -320,7 +321,8 @@ pub(crate) async fn send_message(
     body: AnyBody,
 ) -> Result<Response, Refusal> {
     let is_document = is_json(&body.media_type());
-    let mut sent = if is_document { parse_json(&body.bytes)? } else { RestNewMessage::of_body(&body)? };
+    let JsonObject(mut sent) =
+        if is_document { parse_json(&body.bytes)? } else { JsonObject(RestNewMessage::of_body(&body)?) };
     if let (Some(kind), false) = (members.kind, is_document) {
         sent.message.kind = kind;
     }

@@ -1,5 +1,7 @@
 //! The registry of agents: all entries, and the changes of those that agents have made.
 
+use std::fmt::Display;
+
 use axum::http::StatusCode;
 use duologue_store::{
     JsonText, RegisteredAgent, RegistrySource, RegistryStatus, Store, StoreBatch, StoreChange,
@@ -15,9 +17,11 @@ use crate::gateway::rest::agents::{
     AgentFilter, RestAgent, RestAgentList, RestAgentMetadata, RestAgentStatus, RestCapability, card_members,
     list,
 };
-use crate::gateway::rest::request::{JsonBody, OptionalBody, PathOf, QueryOf, RestCaller, RestReply};
+use crate::gateway::rest::request::{
+    JsonBody, OptionalBody, PathOf, QueryOf, RestCaller, RestReply, known_path,
+};
 use crate::gateway::rest::sent_reply::SentReply;
-use crate::gateway::rest::values::{AgentTarget, RestId, RestUrl, conflict};
+use crate::gateway::rest::values::{AgentTarget, JsonObject, RestId, RestUrl, conflict, object};
 
 /// The entry of an agent, as its program registers it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -44,7 +48,7 @@ pub struct RestRegistration {
     #[serde(default)]
     pub status: RestAgentStatus,
     /// The card.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub metadata: RestAgentMetadata,
 }
 
@@ -141,9 +145,12 @@ pub(crate) async fn put_agent(
     }
     let RestRegistration { endpoint, capabilities, domains, tags, status, metadata } = body.value;
     if let Some(keys) = metadata.other.get(KEYS) {
-        let keys = Vec::deserialize(keys).map_err(|error| error.to_string());
-        keys.and_then(|keys| check_keys(&keys))
-            .map_err(|why| Refusal::invalid(format!("metadata.keys: {why}")))?;
+        let refused =
+            |place: &str, why: &dyn Display| Refusal::invalid(format!("metadata.{KEYS}{place}: {why}"));
+        let keys: Vec<JsonObject<_>> = serde_path_to_error::deserialize(keys)
+            .map_err(|error| refused(&known_path(error.path()).unwrap_or_default(), error.inner()))?;
+        let keys: Vec<_> = keys.into_iter().map(|JsonObject(key)| key).collect();
+        check_keys(&keys).map_err(|why| refused("", &why))?;
     }
     let endpoint = endpoint.map_or_else(|| format!("/agents/{agent_id}"), |endpoint| endpoint.0);
     let time = caller.gateway().time();

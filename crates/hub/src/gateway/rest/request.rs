@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use crate::gateway::access::Principal;
 use crate::gateway::rest::RestShared;
 use crate::gateway::rest::query::parse_query;
+use crate::gateway::rest::values::JsonObject;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
 
 /// The header with the key of a request that runs once.
@@ -352,7 +353,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<RestShared>> for JsonBody<T> {
             return Err(not_json(media_type.as_deref()));
         }
         let bytes = read_body(request, rest).await?;
-        Ok(JsonBody { value: parse_json(&bytes)?, bytes })
+        let JsonObject(value) = parse_json(&bytes)?;
+        Ok(JsonBody { value, bytes })
     }
 }
 
@@ -367,7 +369,9 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<RestShared>> for OptionalBod
         let bytes = read_body(request, rest).await?;
         let value = match media_type.as_deref() {
             None if bytes.is_empty() => T::default(),
-            Some(media_type) if is_json(media_type) => parse_json::<Option<T>>(&bytes)?.unwrap_or_default(),
+            Some(media_type) if is_json(media_type) => parse_json::<Option<JsonObject<T>>>(&bytes)?
+                .map(|JsonObject(value)| value)
+                .unwrap_or_default(),
             other => return Err(not_json(other)),
         };
         Ok(OptionalBody(value))
@@ -483,14 +487,10 @@ pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal
             "body: more than {DEPTH} arrays and objects are inside each other"
         )));
     }
-    if bytes.trim_ascii_start().starts_with(b"[") {
-        // It would be read as the members of the object in their order.
-        return Err(Refusal::invalid("body: an array; use an object"));
-    }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let place = known_path(error.path()).unwrap_or_else(|| "body".to_owned());
-        Refusal::invalid(format!("{place}: {}", reason(error.inner())))
+        Refusal::invalid(format!("{place}: {}", error.inner()))
     })?;
     deserializer.end().map_err(|error| Refusal::invalid(format!("body: {error}")))?;
     Ok(value)
@@ -503,18 +503,6 @@ pub(crate) fn known_path(path: &serde_path_to_error::Path) -> Option<String> {
     // An unknown member is shown as `?`, and the whole as `.`.
     let known = path.strip_suffix('?').unwrap_or(&path).trim_end_matches('.');
     (!known.is_empty()).then(|| known.to_owned())
-}
-
-/// Returns the text of an error, which has the line and the column, without the names of our types.
-fn reason(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    match text.split_once("expected struct ") {
-        Some((before, behind)) => {
-            let at = behind.rsplit_once(" at line ").map(|(_, at)| format!(" at line {at}"));
-            format!("{before}expected an object{}", at.unwrap_or_default())
-        }
-        None => text,
-    }
 }
 
 fn media_type(headers: &HeaderMap) -> Option<String> {

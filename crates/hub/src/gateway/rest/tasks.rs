@@ -18,7 +18,7 @@ use crate::gateway::rest::request::{
 use crate::gateway::rest::sent_reply::SentReply;
 use crate::gateway::rest::values::{
     AgentTarget, OwnerQuery, PageLimit, PageOffset, Pagination, RestFailure, RestId, RestMetadata,
-    RestNumber, RestPriority, RestUrl, TaskTarget, unless_null,
+    RestNumber, RestPriority, RestUrl, TaskTarget, object, unless_null,
 };
 use crate::gateway::rest::visibility::{RoutedAgent, Visible, find_task, list_visible};
 use crate::gateway::rest_agent::outbound_settings;
@@ -58,6 +58,7 @@ pub struct RestNewTask {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<RestId>,
     /// The work.
+    #[serde(deserialize_with = "object")]
     pub task: RestWork,
     /// The address that receives the end of the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use duologue_store::{JsonText, StorePage, TaskFailure};
-use serde::de::{Error as _, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -89,6 +91,45 @@ impl<'de> Deserialize<'de> for RestId {
         }
         Ok(RestId(text))
     }
+}
+
+/// A struct of a body, which is read from an object alone. Its derived parser also takes an array, as the members in their order.
+pub(crate) struct JsonObject<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ObjectVisitor(PhantomData)).map(JsonObject)
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(members))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<T, A::Error> {
+        Err(A::Error::custom("an array; use an object"))
+    }
+}
+
+/// Parses a member that is an object: `deserialize_with` of each struct inside of a body.
+pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    JsonObject::deserialize(deserializer).map(|JsonObject(value)| value)
+}
+
+/// Parses a member that is an object or `null`.
+pub(crate) fn object_or_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Option::deserialize(deserializer).map(|object| object.map(|JsonObject(value)| value))
 }
 
 /// A whole number.

@@ -1,8 +1,12 @@
 //! Attacks by the content of requests: members that are there twice, numbers, nesting, encodings, and texts that would
 //! be lines of a stream.
 
+use std::collections::BTreeSet;
+
+use duologue_hub::gateway::openapi_json;
 use serde_json::{Value, json};
 
+use crate::rest::description;
 use crate::rest::hosted::writer;
 use crate::rest::world::{ALICE, BOB, Call, REMOTE, RestWorld, events};
 
@@ -69,6 +73,70 @@ async fn a_refused_body_has_its_place() {
     let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim")).await.expect(200);
     assert_eq!(claimed["messages"][0]["message"], none["message"]);
     world.stop().await;
+}
+
+/// The parsers of structs take an array as the members in their order.
+#[tokio::test]
+async fn an_array_is_no_object_at_any_place_of_a_body() {
+    let world = RestWorld::with_remote("").await;
+    let (ack, entry) = (format!("{MESSAGES}/m1/ack"), "/registry/agents/remote");
+    let refused = [
+        ("POST", MESSAGES, r#"{"message": ["notify", "a"]}"#, "message"),
+        ("POST", TASKS, r#"{"task": ["write", {"prompt": "a"}]}"#, "task"),
+        ("POST", &*ack, r#"{"lease": "a", "response": ["notify", "a"]}"#, "response"),
+        ("PUT", entry, r#"{"metadata": ["1.0"]}"#, "metadata"),
+        ("PUT", entry, r#"{"metadata": {"pricing": ["per_task", 1, "EUR"]}}"#, "metadata.pricing"),
+        (
+            "PUT",
+            entry,
+            r#"{"metadata": {"keys": [{"id": "k1", "algorithm": "HS256"}, ["k2", "HS256"]]}}"#,
+            "metadata.keys[1]",
+        ),
+        ("PUT", entry, r#"{"capabilities": ["plan", ["draw", "with a pen"]]}"#, "capabilities[1]"),
+        ("PUT", entry, "[null, [], []]", "body"),
+        ("POST", "/registry/agents/remote/heartbeat", r#"["busy"]"#, "body"),
+    ];
+    for (method, path, body, place) in refused {
+        let key = if path == MESSAGES || path == TASKS { ALICE } else { REMOTE };
+        let call = Call::new(method, path).key(key).json(body);
+        let why = world.send(&call).await.refused(400, "invalid_parameter");
+        let at = why.strip_prefix(place).unwrap_or_else(|| panic!("{body}: {why}"));
+        assert!(at.starts_with(": ") && at.contains("use a"), "{body}: {why}");
+    }
+    // The description has no other objects with members. Keys are not in it.
+    let mut described = BTreeSet::from(["metadata.keys[]".to_owned()]);
+    let document: Value = serde_json::from_str(&openapi_json()).unwrap();
+    for (_, _, operation) in description::described() {
+        note_objects(
+            &document,
+            &operation["requestBody"]["content"]["application/json"]["schema"],
+            "",
+            &mut described,
+        );
+    }
+    let places = refused.iter().map(|(.., place)| place.replace("[1]", "[]").replace("body", ""));
+    assert_eq!(places.collect::<BTreeSet<_>>(), described);
+    world.stop().await;
+}
+
+/// Notes the places of objects with members in a schema, whose own place is `place`.
+fn note_objects(document: &Value, schema: &Value, place: &str, found: &mut BTreeSet<String>) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let referenced = document.pointer(reference.trim_start_matches('#')).expect("a schema");
+        return note_objects(document, referenced, place, found);
+    }
+    for variant in schema["oneOf"].as_array().into_iter().flatten() {
+        note_objects(document, variant, place, found);
+    }
+    if schema["items"].is_object() {
+        note_objects(document, &schema["items"], &format!("{place}[]"), found);
+    }
+    let Some(members) = schema["properties"].as_object() else { return };
+    found.insert(place.to_owned());
+    for (name, member) in members {
+        let separator = if place.is_empty() { "" } else { "." };
+        note_objects(document, member, &format!("{place}{separator}{name}"), found);
+    }
 }
 
 /// Numbers that some parsers round, wrap or fail on.
