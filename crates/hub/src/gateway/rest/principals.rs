@@ -284,7 +284,7 @@ pub(crate) async fn erase_data(
 /// Removes what has ended of a principal so many seconds ago. A client that leaves stops it, between two parts.
 async fn remove_ended(gateway: &GatewayShared, principal: &str, seconds: u64) -> Result<u64, Refusal> {
     let (time, mut removed) = (gateway.time(), 0);
-    // What ends in this millisecond has ended too.
+    // Work that ends in this millisecond has ended too.
     let ended_before = time.wall.saturating_sub(seconds.saturating_mul(1_000)).saturating_add(1);
     loop {
         let purge = StoreChange::Purge { ended_before, principal: Some(principal.to_owned()) };

@@ -46,7 +46,7 @@ fn the_bytes_of_a_principal_are_bounded(backend: &impl StoreBackend) {
     let agent = RegisteredAgent::new("a", OWNER, RegistrySource::Rest, "https://example.com");
     assert!(is_full(change_at(store, 1, StoreChange::PutAgent(agent))));
     change(store, of("bob", "m1"));
-    // What has begun goes on.
+    // Work that has begun goes on.
     change(store, StoreChange::AckMessage { lease: leases[0], response: Some(long(9_000)) });
     change(store, StoreChange::AckMessage { lease: leases[1], response: None });
     let purge = |principal: &str| StoreChange::Purge {
