@@ -192,7 +192,15 @@ pub(crate) fn check_config(folder: &Path, config: &Path) -> Result<()> {
 /// Writes the path of the configuration of a hub that has opened the folder.
 #[cfg(feature = "serve")]
 pub(crate) fn remember_config(folder: &Path, config: &Path) -> Result<()> {
-    write_private(folder, &last_config_path(folder), &config.to_string_lossy())
+    let (path, text) = (last_config_path(folder), config.to_string_lossy());
+    // A full disk has no room for it.
+    if File::open(&path)
+        .and_then(|file| read_start(&file))
+        .is_ok_and(|last| last.trim_end_matches('\n') == text)
+    {
+        return Ok(());
+    }
+    write_private(folder, &path, &text)
 }
 
 /// Returns true if a server of this user listens on the socket of a folder. The user of its file is the one that has bound it.

@@ -183,10 +183,10 @@ pub enum Error {
         /// The name of the setting.
         setting: &'static str,
     },
-    /// The records of a principal have as many bytes as they may have. Nothing of the batch was applied.
+    /// The records of a principal would have more bytes than they may have. Nothing of the batch was applied.
     #[cfg(feature = "store")]
     #[error(
-        "the records of {principal:?} have {limit} bytes or more, which is their limit; remove what has ended, or raise `limits.principal_stored_bytes` (`StoreSettings::bytes_per_principal`)"
+        "the records of {principal:?} would have over {limit} bytes, which is their limit; remove what has ended, or raise `limits.principal_stored_bytes` (`StoreSettings::bytes_per_principal`)"
     )]
     BytesReached {
         /// The principal.

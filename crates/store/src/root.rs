@@ -47,14 +47,14 @@ const CHECK_BYTES: u64 = 1024 * 1024;
 impl RootShared {
     /// Refuses to append so many bytes while the disk has little room left.
     pub(crate) fn require_room(&self, more: u64) -> Result<()> {
-        if self.unchecked.fetch_add(more, Ordering::Relaxed) < CHECK_BYTES {
+        if self.unchecked.fetch_add(more, Ordering::Relaxed).saturating_add(more) < CHECK_BYTES {
             return Ok(());
         }
         let reserved = self.settings.reserved_bytes;
         match free_bytes(&self.folder) {
             // The next append looks it up again.
             Some(free) if free < reserved => {
-                let setting = "`limits.reserved_disk_bytes` (`LogSettings::reserved_bytes`)";
+                let setting = "`limits.reserved_disk_bytes` of a hub (`LogSettings::reserved_bytes`)";
                 Err(Error::DiskReserve { free, reserved, setting })
             }
             _ => {

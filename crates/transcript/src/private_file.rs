@@ -109,7 +109,9 @@ fn path_fault(path: &Path, user: u32) -> io::Result<Option<String>> {
         let shown = path.display().to_string();
         move |error: io::Error| io::Error::new(error.kind(), format!("{shown}: {error}"))
     };
+    // In a namespace of users the owner of everything has another number than root.
     let top = fs::metadata("/")?.uid();
+    let owner = |found: u32| if found == top { 0 } else { found };
     let mut path = std::path::absolute(path).map_err(at(path))?;
     for _ in 0..LINKS {
         let mut walked = PathBuf::new();
@@ -118,16 +120,14 @@ fn path_fault(path: &Path, user: u32) -> io::Result<Option<String>> {
         while let Some(name) = names.next() {
             if !walked.as_os_str().is_empty() {
                 let folder = fs::metadata(&walked).map_err(at(&walked))?;
-                // In a namespace of users the owner of everything has another number than root.
-                let owner = if folder.uid() == top { 0 } else { folder.uid() };
-                if let Some(fault) = folder_fault(owner, user, folder.mode()) {
+                if let Some(fault) = folder_fault(owner(folder.uid()), user, folder.mode()) {
                     return Ok(Some(format!("{}: {fault}", walked.display())));
                 }
             }
             walked.push(name);
             let found = fs::symlink_metadata(&walked).map_err(at(&walked))?;
             if found.is_symlink() {
-                if let Some(fault) = owner_fault(found.uid(), user) {
+                if let Some(fault) = owner_fault(owner(found.uid()), user) {
                     let advice = "use a link of this user, or the path that it leads to";
                     return Ok(Some(format!("{}: {fault}; {advice}", walked.display())));
                 }

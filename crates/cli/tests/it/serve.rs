@@ -356,7 +356,7 @@ fn a_client_whose_terminal_is_closed_ends() {
     client.send("session/prompt", &prompt(&session, "hello"));
     while text(&[client.next()]).is_empty() {}
     run(Command::new("kill").args(["-HUP", &client.process.id().to_string()]), "");
-    assert!(client.process.wait().expect("it ended").success());
+    assert_eq!(client.process.wait().expect("it ended").code(), Some(129));
     let mut other = RawClient::new(&server);
     let load = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
     let (loaded, _) = other.request_with("session/load", &load);

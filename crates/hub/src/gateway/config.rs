@@ -487,7 +487,7 @@ impl GatewayConfig {
             }
             if let Some(agent) = principal.agent.as_ref().filter(|agent| providers.contains(agent)) {
                 return Err(format!(
-                    "principals.agent of {id:?} is {agent:?}, which is the name of a token provider"
+                    "principals.agent of {id:?} is {agent:?}, which is the name of a token provider; use another id"
                 ));
             }
             if let Some(agent) =

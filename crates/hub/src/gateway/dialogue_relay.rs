@@ -468,7 +468,7 @@ async fn next_message(messages: &mut RelayReceiver, has_message: bool) -> Result
             None => pending().await,
         },
         () = sleep(FIRST_MESSAGE), if !has_message => {
-            let why = format!("the agent that has begun the dialogue sent no message within {FIRST_MESSAGE:?}");
+            let why = format!("the agent that has begun the dialogue sent no message within {FIRST_MESSAGE:?}; begin it again");
             Err(RelayEnd { why, is_lost: false })
         }
     }
@@ -515,7 +515,9 @@ fn limited(result: Result<DialogueResponse, RpcError>) -> Result<DialogueRespons
     if length.is_some() {
         return result;
     }
-    let why = format!("the response of the other agent has over {MESSAGE_BYTES} bytes, which is the limit");
+    let why = format!(
+        "the message was received, and the response of the other agent has over {MESSAGE_BYTES} bytes, which is the limit; send nothing again, and let the agent answer in a message"
+    );
     Err(rpc_error(&EnvelopeErrorCode::Internal, why))
 }
 
@@ -613,7 +615,7 @@ mod tests {
         for large in [refused(MESSAGE_BYTES), failed(MESSAGE_BYTES)] {
             let error = limited(large).unwrap_err();
             assert!(
-                error.message.starts_with("the response of the other agent has over 1048576 bytes"),
+                error.message.contains("the response of the other agent has over 1048576 bytes"),
                 "{error}"
             );
         }
@@ -623,7 +625,7 @@ mod tests {
     async fn a_dialogue_whose_agent_sends_nothing_ends() {
         let (relay, mut relayed) = relay_channel();
         let end = next_message(&mut relayed, false).await.err().expect("an end");
-        assert!(end.why.ends_with("sent no message within 120s") && !end.is_lost, "{end:?}");
+        assert!(end.why.contains("sent no message within 120s; begin") && !end.is_lost, "{end:?}");
         // Behind the first message an agent takes its time.
         assert!(timeout(10 * FIRST_MESSAGE, next_message(&mut relayed, true)).await.is_err());
         assert!(enqueue(&relay, request("d1", "agent://a", "agent://b", "x")).is_ok());

@@ -285,7 +285,7 @@ impl GatewayShared {
         Ok(())
     }
 
-    /// Returns true if a principal may act for an agent with a valid key. The roles of the subjects of providers are known
+    /// Returns true if a principal may act for an agent, also if its key has expired. The roles of the subjects of providers are known
     /// while their requests run.
     fn may_keep(&self, owner: &str, agent: &str) -> bool {
         match self.config.principals.iter().find(|principal| principal.id == *owner) {

@@ -191,13 +191,15 @@ mod tests {
             StoreError::KeyReused { key: "k".to_owned() }.into(),
             StoreError::NoRecord { record: record() }.into(),
             StoreError::BadIndexCursor { cursor: "c".to_owned() }.into(),
+            StoreError::BytesReached { principal: "alice".to_owned(), limit: 1 }.into(),
+            StoreError::DiskReserve { free: 1, reserved: 2, setting: "`StoreSettings::a`" }.into(),
         ];
         for refusal in refusals {
-            let remedies = ["check", "send", "set", "see", "retry", "read", "claim", "use"];
+            let remedies = ["check", "send", "set", "see", "retry", "read", "claim", "use", "remove"];
             let has_remedy = remedies.iter().any(|verb| refusal.message.contains(&format!("; {verb} ")));
             assert!(has_remedy, "{refusal}");
             let has_limit = matches!(refusal.code, RefusalCode::Overloaded);
-            assert!(!has_limit || refusal.message.contains("`StoreSettings::a`"), "{refusal}");
+            assert!(!has_limit || refusal.message.contains("`StoreSettings::"), "{refusal}");
         }
     }
 }

@@ -101,7 +101,8 @@ async fn serve_queue<T, C, F>(
                 is_ours.then(|| claim_entries(store, &name, &claim)).transpose()
             };
             match gateway.in_store(take).await {
-                Ok(None) => {}
+                // Its program attaches again, or claims them itself.
+                Ok(None) => pause = Some(AFTER_FAILURE),
                 Ok(Some(claimed)) => {
                     if let Some(leased) = claimed.entries.into_iter().next() {
                         let seat = seats.take(&owner(&leased.entry), asking);

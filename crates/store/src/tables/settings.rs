@@ -34,8 +34,9 @@ pub struct StoreSettings {
     pub outbox_entries: u64,
     /// The most remembered keys of one principal, 100,000.
     pub seen_per_principal: u64,
-    /// The bytes of the records of one principal from which on its new agents, messages, tasks and questions are refused, 4 GiB:
-    /// those of their texts and 256 for each record. What has begun goes on, with its results and posts.
+    /// The bytes of the records of one principal above which its new agents, messages, tasks and questions are refused, 4 GiB:
+    /// those of their texts and 256 for each record, with posts and remembered keys. Work that has begun goes on, with its
+    /// results and posts.
     pub bytes_per_principal: u64,
     /// The bytes of the disk that are kept for the ends of work and for removals, 64 MiB. With less room new agents,
     /// messages, tasks and questions are refused. A store in memory has no such limit.

@@ -8,30 +8,67 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 /// The last messages of dialogues that were not passed on yet, by the session of their sender and by the dialogue.
 #[derive(Default)]
-pub(super) struct MessageOrder(HashMap<(SessionId, String), oneshot::Receiver<()>>);
+pub(super) struct MessageOrder {
+    last: HashMap<(SessionId, String), EarlierTurn>,
+    /// The number of entries at which those of turns that are over are removed.
+    clean_at: usize,
+}
 
-/// The turn of a message behind the earlier ones of its sender in the dialogue. Dropping it begins the next turn.
+/// The end of an earlier turn. It has the turn before that one if the earlier one was given up before its begin.
+struct EarlierTurn(oneshot::Receiver<EarlierTurn>);
+
+/// The turn of a message behind the earlier ones of its sender in the dialogue. Dropping it begins the next turn, behind the same
+/// earlier ones.
 pub(crate) struct MessageTurn {
-    before: Option<oneshot::Receiver<()>>,
-    _next: oneshot::Sender<()>,
+    before: Option<EarlierTurn>,
+    next: Option<oneshot::Sender<EarlierTurn>>,
 }
 
 impl MessageOrder {
+    /// The fewest entries that are looked through.
+    const FEW: usize = 16;
+
     /// Returns the turn of the next message. Call it in the order of the messages.
     pub(super) fn turn(&mut self, session: &SessionId, dialogue: String) -> MessageTurn {
-        self.0.retain(|_, last| last.try_recv() == Err(TryRecvError::Empty));
+        if self.last.len() >= self.clean_at.max(Self::FEW) {
+            self.last.retain(|_, last| last.is_waiting());
+            self.clean_at = 2 * self.last.len();
+        }
         let (next, last) = oneshot::channel();
-        let before = self.0.insert((session.clone(), dialogue), last);
-        MessageTurn { before, _next: next }
+        let before = self.last.insert((session.clone(), dialogue), EarlierTurn(last));
+        MessageTurn { before, next: Some(next) }
+    }
+}
+
+impl EarlierTurn {
+    fn is_waiting(&mut self) -> bool {
+        loop {
+            match self.0.try_recv() {
+                Ok(earlier) => *self = earlier,
+                Err(end) => return end == TryRecvError::Empty,
+            }
+        }
     }
 }
 
 impl MessageTurn {
-    /// Waits for the end of the turn before.
+    /// Waits for the end of the turns before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not end them.
     pub(super) async fn begin(&mut self) {
-        if let Some(before) = self.before.take() {
-            // It is dropped without a value.
-            let _ = before.await;
+        while let Some(before) = &mut self.before {
+            self.before = (&mut before.0).await.ok();
+        }
+    }
+}
+
+impl Drop for MessageTurn {
+    fn drop(&mut self) {
+        if let (Some(next), Some(before)) = (self.next.take(), self.before.take()) {
+            // Nobody may follow.
+            let _ = next.send(before);
         }
     }
 }
@@ -51,15 +88,16 @@ mod tests {
         let mut elsewhere = [turn(&one, "d2"), turn(&other, "d1")];
         let begins = |turn: &mut MessageTurn| turn.begin().now_or_never().is_some();
         assert!(elsewhere.iter_mut().all(begins) && begins(&mut first));
-        let waits = second.before.is_some();
-        drop(first);
-        assert!(waits && begins(&mut second));
-        assert_eq!(third.before.as_mut().map(oneshot::Receiver::try_recv), Some(Err(TryRecvError::Empty)));
-        // One that is given up lets the next one go.
+        assert!(!begins(&mut second) && !begins(&mut third));
+        // One that is given up leaves the next one behind those before it.
         drop(second);
+        assert!(!begins(&mut third));
+        drop(first);
         assert!(begins(&mut third));
         drop((third, elsewhere));
-        drop(turn(&one, "d3"));
-        assert_eq!(order.0.len(), 1);
+        for number in 0..100 {
+            drop(turn(&one, &number.to_string()));
+        }
+        assert!(order.last.len() <= MessageOrder::FEW);
     }
 }

@@ -35,8 +35,9 @@ pub struct GatewayLimits {
     pub principal_sessions: usize,
     /// The bytes of the logs of a principal at one agent, at which its new sessions are refused. 21,474,836,480 by default, 20 GiB.
     pub principal_disk_bytes: u64,
-    /// The bytes of the agents, messages, tasks, questions and posts of a principal at which new ones are refused, with 256 for each
-    /// record. What has begun goes on. 4,294,967,296 by default, 4 GiB.
+    /// The bytes of the agents, messages, tasks, questions, posts and remembered keys of a principal, with 256 for each record.
+    /// Beyond it new agents, messages, tasks and questions are refused, and work that has begun goes on. 4,294,967,296 by
+    /// default, 4 GiB.
     pub principal_stored_bytes: u64,
     /// The bytes of the disk that are kept for the ends of work and for removals. With less room new work is refused, and turns
     /// fail. 67,108,864 by default, 64 MiB.

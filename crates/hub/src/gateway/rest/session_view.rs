@@ -93,7 +93,7 @@ pub(crate) async fn get_session_view(
     let (hub, session) = own_session(&caller, &session_id).await?;
     let after = filter.after.map_or(0, |after| after.0);
     let key = ViewKey { owner: session.owner, session: session.id, after };
-    let (view, live) = caller.rest.views.get(&hub, key).await?;
+    let (view, live) = caller.rest.views.get(&hub, key, caller.id()).await?;
     let (offset, limit) = (filter.offset.0, filter.limit.0);
     let total = view.items.len() as u64;
     let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -221,15 +221,15 @@ impl SessionViews {
     }
 
     /// Waits for the turn of an owner, then for the place of a view.
-    async fn place(&self, owner: &str) -> Result<BuildPlace, Refusal> {
-        let turn = self.turns.take(&Arc::from(owner), 1).await;
+    async fn place(&self, principal: &str) -> Result<BuildPlace, Refusal> {
+        let turn = self.turns.take(&Arc::from(principal), 1).await;
         let closed = |_| Refusal::new(RefusalCode::Internal, "the server is being stopped");
         let permit = self.building.clone().acquire_owned().await.map_err(closed)?;
         Ok(BuildPlace { _turn: turn, _permit: permit })
     }
 
     /// Returns the view of a part of a log, and true if the session runs. It is built again if the log has grown.
-    async fn get(&self, hub: &Hub, key: ViewKey) -> Result<(Arc<BuiltView>, bool), Refusal> {
+    async fn get(&self, hub: &Hub, key: ViewKey, caller: &str) -> Result<(Arc<BuiltView>, bool), Refusal> {
         let kept = || {
             let kept = self.kept.lock_unpoisoned();
             kept.iter().find(|(other, _)| *other == key).map(|(_, view)| view.clone())
@@ -240,7 +240,7 @@ impl SessionViews {
                 return Ok((view, live));
             }
         }
-        let place = self.place(&key.owner).await?;
+        let place = self.place(caller).await?;
         let (lines, mut live) = (PartOfLog::read(hub, &key).await?, false);
         // Another request may have built it meanwhile.
         let view = match kept().filter(|view| view.end == lines.end) {

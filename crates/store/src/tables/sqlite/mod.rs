@@ -18,6 +18,7 @@ mod writer;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,8 @@ pub struct SqliteStore {
     writer: Mutex<StoreWriter>,
     /// The connections for queries, which a store in memory has not.
     readers: Option<StoreReaders>,
+    /// True if the log of the database has erased data.
+    keeps_erased: Arc<AtomicBool>,
     signals: StoreSignals,
     opening: SweepReport,
     _lock: Option<File>,
@@ -132,7 +135,8 @@ impl SqliteStore {
         wall: u64,
     ) -> Result<Self> {
         let settings = Arc::new(settings);
-        let mut writer = StoreWriter::new(path.clone(), database, settings.clone());
+        let keeps_erased = Arc::<AtomicBool>::default();
+        let mut writer = StoreWriter::new(path.clone(), database, settings.clone(), keeps_erased.clone());
         let opening = writer.begin_life(wall)?;
         Ok(SqliteStore {
             path,
@@ -140,6 +144,7 @@ impl SqliteStore {
             waiting: Mutex::default(),
             writer: Mutex::new(writer),
             readers,
+            keeps_erased,
             signals: StoreSignals::new(),
             opening,
             _lock: lock,
@@ -186,6 +191,9 @@ impl SqliteStore {
             Some(readers) => query(&reader(readers)),
             None => query(self.writer.lock_unpoisoned().database()),
         };
+        if self.keeps_erased.load(Ordering::Relaxed) {
+            self.writer.lock_unpoisoned().empty_log();
+        }
         result.map_err(|error| failure(&self.path, error))
     }
 
@@ -404,7 +412,7 @@ mod tests {
         assert_eq!(store.messages(&MessageQuery::default()).expect("a list").total, 1);
     }
 
-    /// The next change empties the log if a list has kept the erasure from it.
+    /// The end of a list empties the log if one has kept the erasure from it, and so does the next life.
     #[test]
     fn an_erasure_waits_for_no_list() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -422,8 +430,12 @@ mod tests {
         list.execute_batch("BEGIN; SELECT count(*) FROM messages").expect("a list");
         apply(StoreChange::ErasePrincipal { principal: "alice".to_owned() });
         assert!(log() > 0);
+        let read = || store.messages(&MessageQuery::default()).expect("a list");
+        read();
+        assert!(log() > 0);
         list.execute_batch("COMMIT").expect("the end of the list");
-        apply(StoreChange::EndErasure { principal: "alice".to_owned() });
+        drop(list);
+        read();
         assert_eq!(log(), 0);
     }
 }

@@ -88,5 +88,6 @@ END;
 
 -- For the removal of what has ended of one principal.
 CREATE INDEX messages_ended_of ON messages (principal, updated) WHERE state = 2;
-CREATE INDEX tasks_ended_of ON tasks (owner, completed) WHERE ended = 1 AND dead = 0;
+CREATE INDEX tasks_ended_of ON tasks (owner, completed)
+    WHERE ended = 1 AND dead = 0 AND (callback_queued = 1 OR (callback IS NULL AND stream_endpoint IS NULL));
 CREATE INDEX outbox_ended_of ON outbox (principal, updated) WHERE state <> 'pending';

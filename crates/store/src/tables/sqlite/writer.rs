@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -167,7 +168,7 @@ struct WriterMemory {
     earlier_ends: usize,
     secrets: RandomState,
     leases: u64,
-    /// True if the log of the database has erased data, which it must not keep.
+    /// True if this transaction has erased data, which the log of the database must not keep.
     has_erased: bool,
 }
 
@@ -284,18 +285,21 @@ pub(super) struct StoreWriter {
     durability: Durability,
     /// The error of a sync. A batch that was not confirmed may then be there in the next life, so nothing may follow it.
     failed: Option<Error>,
+    /// True if the log of the database has erased data, because a list has read it.
+    keeps_erased: Arc<AtomicBool>,
 }
 
 impl StoreWriter {
-    pub(super) fn new(path: PathBuf, database: Connection, settings: Arc<StoreSettings>) -> Self {
-        StoreWriter {
-            path,
-            database,
-            settings,
-            memory: WriterMemory::default(),
-            durability: Durability::Synced,
-            failed: None,
-        }
+    pub(super) fn new(
+        path: PathBuf,
+        database: Connection,
+        settings: Arc<StoreSettings>,
+        keeps_erased: Arc<AtomicBool>,
+    ) -> Self {
+        // The last life may have erased data and left its log.
+        let memory = WriterMemory { has_erased: true, ..WriterMemory::default() };
+        let durability = Durability::Synced;
+        StoreWriter { path, database, settings, memory, durability, failed: None, keeps_erased }
     }
 
     pub(super) fn database(&self) -> &Connection {
@@ -331,8 +335,8 @@ impl StoreWriter {
         let committed = self.database.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
         let Err(error) = committed else {
             self.memory.counts.keep();
-            if self.memory.has_erased {
-                self.memory.has_erased = !self.empty_log();
+            if std::mem::take(&mut self.memory.has_erased) {
+                self.empty_log();
             }
             return Ok(());
         };
@@ -345,16 +349,16 @@ impl StoreWriter {
         Err(error)
     }
 
-    /// Empties the log of the database. Returns false if a list reads it: the next transaction tries again. It does not wait
-    /// for the list, since all changes would wait too.
-    fn empty_log(&self) -> bool {
+    /// Empties the log of the database. It does not wait for a list that reads the log, since all changes would wait too: then the
+    /// end of a list tries again.
+    pub(super) fn empty_log(&mut self) {
         let empty = || {
             self.database.busy_timeout(Duration::ZERO)?;
             let is_busy = self.database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
             self.database.busy_timeout(BUSY_TIMEOUT)?;
             is_busy
         };
-        matches!(empty(), Ok(false))
+        self.keeps_erased.store(!matches!(empty(), Ok(false)), Ordering::Relaxed);
     }
 
     /// Ends a transaction without effect, if the database has not ended it already.
