@@ -163,6 +163,8 @@ fn agents_of(change: &OpenChange<'_>, text: &str, principal: &str) -> ChangeStep
 
 pub(super) fn end(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<ChangeOutcome> {
     let count = change.prepare("DELETE FROM erasures WHERE principal = ?1")?.execute([principal])?;
+    // The log is emptied once more, if a query has kept the parts from it.
+    change.has_erased();
     Ok(ChangeOutcome::Count(count as u64))
 }
 

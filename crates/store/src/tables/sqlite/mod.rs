@@ -170,7 +170,11 @@ impl SqliteStore {
 
     /// Reads pages and numbers of records, which can take long.
     fn read_list<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
-        self.query(StoreReaders::list, query)
+        let result = self.query(StoreReaders::list, query);
+        if self.keeps_erased.load(Ordering::Relaxed) {
+            self.writer.lock_unpoisoned().empty_log();
+        }
+        result
     }
 
     /// Reads a page. One of an agent and an id has at most one record of each principal, so it does not wait for others.
@@ -179,7 +183,7 @@ impl SqliteStore {
         is_named: bool,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T> {
-        self.query(if is_named { StoreReaders::records } else { StoreReaders::list }, query)
+        if is_named { self.read(query) } else { self.read_list(query) }
     }
 
     fn query<T>(
@@ -191,9 +195,6 @@ impl SqliteStore {
             Some(readers) => query(&reader(readers)),
             None => query(self.writer.lock_unpoisoned().database()),
         };
-        if self.keeps_erased.load(Ordering::Relaxed) {
-            self.writer.lock_unpoisoned().empty_log();
-        }
         result.map_err(|error| failure(&self.path, error))
     }
 
