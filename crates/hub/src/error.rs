@@ -6,6 +6,9 @@ use std::time::Duration;
 use duologue_schema::Error as RpcError;
 use duologue_store::{CursorGoneReason, LogCursor};
 
+/// The code of an error over a limit.
+pub(crate) const LIMIT_REACHED: &str = "limit_reached";
+
 /// An error of the hub.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -170,7 +173,7 @@ impl Error {
             | Error::PrincipalSessions { .. }
             | Error::Requests { .. }
             | Error::Disk { .. }
-            | Error::PrincipalDisk { .. } => "limit_reached",
+            | Error::PrincipalDisk { .. } => LIMIT_REACHED,
             Error::CursorGone { .. } => "cursor_gone",
             Error::Closed => "closed",
             Error::Decode(_) | Error::Encode(_) => "internal",

@@ -56,6 +56,9 @@ pub(crate) struct AttachArgs {
     /// `--max-tasks` for one of these. With 0 it keeps its place
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     max_asking_tasks: usize,
+    /// The messages that are answered at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    max_messages: usize,
     /// A folder that sessions may use, in the place of the current one. Can be repeated; tasks run in the first
     #[arg(long = "root", value_name = "DIR")]
     roots: Vec<PathBuf>,
@@ -99,6 +102,7 @@ async fn attach(args: AttachArgs) -> Result<Exit> {
     attachment.card.domains = args.domains;
     attachment.card.max_tasks = Some(args.max_tasks);
     attachment.card.max_asking_tasks = Some(args.max_asking_tasks);
+    attachment.card.max_messages = Some(args.max_messages);
     attachment.card.cwd = roots.first().cloned();
     let agent = args.agent;
     // It is there, see above.

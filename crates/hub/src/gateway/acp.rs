@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -295,6 +295,10 @@ async fn check(State(checks): State<Arc<RequestChecks>>, mut request: Request, n
         }
         Err(refusal) => refusal.into_response(),
     };
+    if sender.is_some() {
+        // RFC 9111 keeps a shared cache from answers to `Authorization`, and knows no other key.
+        response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    }
     #[cfg(feature = "page")]
     if is_of_page {
         page::protect(response.headers_mut());

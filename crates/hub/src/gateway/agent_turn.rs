@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::error::LIMIT_REACHED;
 use crate::gateway::agent_calls::DELEGATED;
 use crate::gateway::config::WorkQuestions;
 use crate::gateway::dialogue_relay::{RelayChannel, relaying};
@@ -148,6 +149,8 @@ pub(crate) fn failure_of(code: &str, error: &duologue_client::Error) -> TaskFail
         }
         // An error of the hub, which names the cause itself.
         duologue_client::Error::Response(response) if error.code().is_some() => {
+            let is_limit = error.code().is_some_and(|code| code == LIMIT_REACHED);
+            let code = if is_limit { failure::OVERLOADED } else { code };
             let retryable = response.data_member("retryable").unwrap_or(true);
             TaskFailure::new(code, response.message.as_ref(), retryable)
         }

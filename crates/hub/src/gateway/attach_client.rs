@@ -45,6 +45,8 @@ pub struct AttachmentCard {
     pub max_tasks: Option<usize>,
     /// The further tasks that wait for answers of their owners, or did, as [`AgentConfig::max_asking_tasks`]. 4 by default.
     pub max_asking_tasks: Option<usize>,
+    /// The messages that are answered at a time. 4 by default.
+    pub max_messages: Option<usize>,
 }
 
 impl AttachmentCard {
@@ -61,12 +63,14 @@ impl AttachmentCard {
             cwd,
             max_tasks,
             max_asking_tasks,
+            max_messages,
         } = self;
         (config.capabilities, config.domains, config.tags) = (capabilities, domains, tags);
         (config.provider, config.version, config.keys) = (provider, version, keys);
         config.cwd = cwd.filter(|cwd| cwd.is_absolute());
         config.max_tasks = max_tasks.unwrap_or(config.max_tasks).max(1);
         config.max_asking_tasks = max_asking_tasks.unwrap_or(config.max_asking_tasks);
+        config.max_messages = max_messages.unwrap_or(config.max_messages).max(1);
         config
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use duologue_client::exchange::dialogue::PublishedKey;
 use duologue_http::RemoteTransport;
 use duologue_rpc::SecretText;
-use duologue_schema::{PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest};
+use duologue_schema::{PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, printable};
 use serde::Deserialize;
 
 pub use self::limits::GatewayLimits;
@@ -415,9 +415,10 @@ impl GatewayConfig {
         let (mut keys, mut certificates) = (HashSet::new(), HashSet::new());
         for principal in &self.principals {
             let id = &principal.id;
-            if id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) || id == "." || id == ".."
-            {
-                return Err(format!("principals.id is {id:?}; use 1 to 128 characters, and not `.` or `..`"));
+            if !is_principal_id(id) {
+                return Err(format!(
+                    "principals.id is {id:?}; use 1 to 128 bytes of visible characters, and not `.` or `..`"
+                ));
             }
             if id.split_once('/').is_some_and(|(name, _)| providers.iter().any(|provider| *provider == name))
             {
@@ -646,6 +647,15 @@ impl AgentConfig {
             }
         }
     }
+}
+
+/// The longest id of a principal, in bytes. The store has no longer ones.
+const PRINCIPAL_ID_BYTES: usize = 128;
+
+/// Returns true for a text that can be the id of a principal. It looks like no other one, and is a part of paths.
+pub(crate) fn is_principal_id(id: &str) -> bool {
+    let is_shown = |id: &str| !id.contains(char::is_control) && printable(id) == id;
+    (1..=PRINCIPAL_ID_BYTES).contains(&id.len()) && id != "." && id != ".." && is_shown(id)
 }
 
 /// The principal of the token in the data folder. It has all permissions.

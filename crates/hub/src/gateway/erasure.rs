@@ -1,7 +1,8 @@
 //! The erasure of everything that a principal has left. One that a server does not end goes on with the next start.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
 
 use duologue_rpc::Lock as _;
 use duologue_store::{
@@ -16,7 +17,25 @@ use crate::hub::Hub;
 
 /// The erasures that run, and the connections of attached agents. A principal has one or the other.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ErasureTurns(Arc<Mutex<HashMap<String, TurnHolder>>>);
+pub(crate) struct ErasureTurns(Arc<Mutex<TurnTable>>);
+
+#[derive(Debug, Default)]
+struct TurnTable {
+    holders: HashMap<String, TurnHolder>,
+    /// The exports that run.
+    exports: HashMap<String, Vec<Weak<AtomicBool>>>,
+}
+
+/// An export of the data of a principal, which an erasure makes incomplete.
+#[derive(Debug)]
+pub(crate) struct WatchedExport(Arc<AtomicBool>);
+
+impl WatchedExport {
+    /// Returns true if an erasure of the principal has begun since.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
 
 #[derive(Debug)]
 enum TurnHolder {
@@ -37,15 +56,16 @@ pub(crate) struct ErasureTurn {
 impl ErasureTurns {
     /// Takes the turn of an erasure, unless another one runs or an agent of the principal is attached.
     pub(crate) fn erase(&self, principal: &str) -> Result<ErasureTurn, Refusal> {
-        let mut holders = self.0.lock_unpoisoned();
-        let why = match holders.get(principal) {
+        let mut table = self.0.lock_unpoisoned();
+        let why = match table.holders.get(principal) {
             None => {
-                holders.insert(principal.to_owned(), TurnHolder::Erasure);
+                table.holders.insert(principal.to_owned(), TurnHolder::Erasure);
+                for export in table.exports.remove(principal).into_iter().flatten() {
+                    export.upgrade().inspect(|is_incomplete| is_incomplete.store(true, Relaxed));
+                }
                 return Ok(ErasureTurn { turns: self.clone(), principal: principal.to_owned(), agent: None });
             }
-            Some(TurnHolder::Erasure) => {
-                format!("the data of {principal:?} is being erased already; retry when that has ended")
-            }
+            Some(TurnHolder::Erasure) => being_erased(principal),
             Some(TurnHolder::Agents(agents)) => {
                 let agent = agents.first().map_or("", String::as_str);
                 format!(
@@ -57,9 +77,24 @@ impl ErasureTurns {
         Err(Refusal::new(RefusalCode::Conflict, why))
     }
 
+    /// Watches for an erasure during an export, unless one runs.
+    pub(crate) fn export(&self, principal: &str) -> Result<WatchedExport, Refusal> {
+        let mut table = self.0.lock_unpoisoned();
+        if let Some(TurnHolder::Erasure) = table.holders.get(principal) {
+            return Err(Refusal::new(RefusalCode::Conflict, being_erased(principal)));
+        }
+        table.exports.retain(|_, running| {
+            running.retain(|export| export.strong_count() > 0);
+            !running.is_empty()
+        });
+        let export = Arc::new(AtomicBool::new(false));
+        table.exports.entry(principal.to_owned()).or_default().push(Arc::downgrade(&export));
+        Ok(WatchedExport(export))
+    }
+
     /// Takes the turn of a connection of an attached agent, unless the data of its principal is being erased.
     pub(crate) fn attach(&self, principal: &str, agent: &str) -> Result<ErasureTurn, Refusal> {
-        let mut holders = self.0.lock_unpoisoned();
+        let holders = &mut self.0.lock_unpoisoned().holders;
         let holder = holders.entry(principal.to_owned()).or_insert_with(|| TurnHolder::Agents(Vec::new()));
         let TurnHolder::Agents(agents) = holder else {
             let why = format!("the data of {principal:?} is being erased; attach when that has ended");
@@ -71,6 +106,10 @@ impl ErasureTurns {
     }
 }
 
+fn being_erased(principal: &str) -> String {
+    format!("the data of {principal:?} is being erased already; retry when that has ended")
+}
+
 impl ErasureTurn {
     /// Returns the principal.
     pub(crate) fn principal(&self) -> &str {
@@ -80,7 +119,7 @@ impl ErasureTurn {
 
 impl Drop for ErasureTurn {
     fn drop(&mut self) {
-        let mut holders = self.turns.0.lock_unpoisoned();
+        let holders = &mut self.turns.0.lock_unpoisoned().holders;
         if let (Some(agent), Some(TurnHolder::Agents(agents))) =
             (&self.agent, holders.get_mut(&self.principal))
         {
@@ -261,7 +300,11 @@ mod tests {
         assert!(again.code == RefusalCode::Conflict && again.message.contains("already"), "{again}");
         assert!(refusal(turns.attach("alice", "one")).code.is_retryable());
         assert!(turns.erase("bob").is_ok());
-        drop(erasure);
+        assert_eq!(turns.export("alice").expect_err("a refusal").code, RefusalCode::Conflict);
+        let export = turns.export("carol").expect("an export");
+        assert!(!export.is_incomplete() && turns.erase("carol").is_ok() && export.is_incomplete());
+        drop((erasure, export));
+        assert!(turns.export("alice").is_ok() && turns.0.lock_unpoisoned().exports.len() == 1);
         let agents = ["one", "two", "one"].map(|agent| turns.attach("alice", agent).expect("a turn"));
         for agent in agents {
             let attached = refusal(turns.erase("alice"));
@@ -269,7 +312,7 @@ mod tests {
             drop(agent);
         }
         assert!(turns.erase("alice").is_ok());
-        assert!(turns.0.lock_unpoisoned().is_empty());
+        assert!(turns.0.lock_unpoisoned().holders.is_empty());
     }
 
     #[tokio::test]

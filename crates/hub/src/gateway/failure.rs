@@ -23,6 +23,8 @@ failure_codes! {
     LOGIN_REQUIRED = "login_required";
     /// The agent that has delegated a task is gone.
     PARENT_LOST = "parent_lost";
+    /// A limit on the sessions or the disk of a principal or of the server is reached.
+    OVERLOADED = RefusalCode::Overloaded.as_str();
     /// The agent refuses to work on a task.
     REFUSED = "refused";
     /// The work took too long.

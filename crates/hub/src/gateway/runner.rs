@@ -291,7 +291,7 @@ pub(crate) fn queue_ends(store: &dyn Store, time: StoreTime, mut offset: u64) ->
     (query.callback_due, query.offset) = (true, offset);
     let page = store.tasks(&query)?;
     let mut left = page.total;
-    let mut full = HashSet::new();
+    let (mut full, mut failed) = (HashSet::new(), None);
     for task in page.items {
         if full.contains(&task.key.owner) {
             offset += 1;
@@ -305,8 +305,14 @@ pub(crate) fn queue_ends(store: &dyn Store, time: StoreTime, mut offset: u64) ->
             }
             // Another change of the task was first, and a later sweep finds it.
             Err(StoreError::VersionLost { .. }) => offset += 1,
-            Err(error) => return Err(error),
+            Err(error) => {
+                offset += 1;
+                failed.get_or_insert(error);
+            }
         }
+    }
+    if let Some(error) = failed {
+        tracing::error!(%error, "the last posts of tasks could not be queued; a later sweep tries again");
     }
     Ok(if offset < left { offset } else { 0 })
 }

@@ -569,6 +569,9 @@ impl TaskRun {
                     tracing::warn!(task = id, %refusal, left_out, "a task ends without the rest of its output, and its last posts wait");
                     has_posts = false;
                 }
+                RefusalCode::NotFound => {
+                    return tracing::debug!(task = id, "a task was erased before its end");
+                }
                 _ => return tracing::error!(task = id, %refusal, "the end of a task was lost"),
             }
         }

@@ -354,7 +354,9 @@ async fn an_attached_agent_has_as_many_asking_tasks_as_it_says() {
     let data = tempfile::tempdir().unwrap();
     let world = RestWorld::start("").await;
     // Half of the places is for other principals.
-    let card = |card: &mut AttachmentCard| (card.max_tasks, card.max_asking_tasks) = (Some(1), Some(6));
+    let card = |card: &mut AttachmentCard| {
+        (card.max_tasks, card.max_asking_tasks, card.max_messages) = (Some(1), Some(6), Some(0));
+    };
     let mut program = Program::start_with(&world, REMOTE, None, data.path(), 0, card);
     assert!(matches!(program.event().await, AttachmentEvent::Attached(_)));
     let tasks = "/agents/remote/tasks";
@@ -367,6 +369,9 @@ async fn an_attached_agent_has_as_many_asking_tasks_as_it_says() {
     for id in ["t1", "t2", "t3"] {
         assert_eq!(world.get(ALICE, &format!("{tasks}/{id}")).await.expect(200)["state"], "input_required");
     }
+    // One message at a time is the least.
+    let message = json!({"mode": "sync", "message": {"type": "query", "content": "plan"}});
+    world.post(ALICE, "/agents/remote/messages", &message).await.expect(200);
     world.stop().await;
     program.kill().await;
 }

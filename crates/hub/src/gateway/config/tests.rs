@@ -55,6 +55,7 @@ fn a_principal_has_no_name_of_another_one() {
         ("b", "agent = \"operator\"", "`operator` is the inbox"),
         ("b", "agent = \"*\"", "principals.agent of \"b\" is \"*\""),
         ("..", "", "principals.id is \"..\""),
+        ("bob\u{2800}", "", "visible characters"),
         ("corp", "", "the name of a token provider"),
     ] {
         let text = format!(

@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
 use crate::gateway::config::LOCAL_PRINCIPAL;
-use crate::gateway::erasure::erase;
+use crate::gateway::erasure::{WatchedExport, erase};
 use crate::gateway::rest::admission::RestAdmission;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
 use crate::gateway::rest::response_room::ResponseRoom;
@@ -52,7 +52,7 @@ pub(crate) struct ErasedQuery {
 pub(crate) struct RestErased {
     /// The principal.
     principal_id: String,
-    /// The number of records that were removed.
+    /// The number of records that were removed, with the tasks of others that its agents have ended with.
     removed: u64,
 }
 
@@ -75,7 +75,10 @@ async fn require_data(caller: &RestCaller, principal: &str) -> Result<(), Refusa
 /// A `session` is followed by the records of its log. For an administrator secrets in the logs of others are replaced.
 #[utoipa::path(
     get, path = "/principals/{principalId}/data", tag = "principals", params(PrincipalTarget),
-    responses((status = 200, content_type = "application/x-ndjson", body = String, description = "The records.")),
+    responses(
+        (status = 200, content_type = "application/x-ndjson", body = String, description = "The records. If the export fails, or its data is erased meanwhile, the body is cut."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "The data is being erased."),
+    ),
 )]
 pub(crate) async fn export_data(
     caller: RestCaller,
@@ -90,7 +93,8 @@ pub(crate) async fn export_data(
     let gateway = caller.gateway().clone();
     let redactor = (caller.id() != principal_id).then(|| Redaction::secrets_only().start());
     let place = admission.place();
-    let export = Export { admission, sender, redactor, part: Vec::new() };
+    let watched = gateway.erasures.export(&principal_id)?;
+    let export = Export { admission, sender, redactor, part: Vec::new(), watched };
     tokio::spawn(async move { export.send(&gateway, &principal_id).await });
     let sent = (receiver, ResponseRoom::default(), place);
     let parts = unfold(sent, |(mut receiver, room, place)| async move {
@@ -128,12 +132,15 @@ struct Export {
     redactor: Option<Redactor>,
     /// The lines that were not sent.
     part: Vec<u8>,
+    watched: WatchedExport,
 }
 
 /// The reason for which an export ends early.
 enum ExportEnd {
     /// The client has left, or has read nothing for `ServerOptions::stall_timeout`.
     Closed,
+    /// An erasure has removed records of it.
+    Erased,
     Failed(Error),
 }
 
@@ -148,13 +155,16 @@ impl Export {
         let sent = async {
             self.send_records(gateway, principal).await?;
             self.send_sessions(gateway, principal).await?;
-            self.flush(0).await
+            self.flush(0).await?;
+            if self.watched.is_incomplete() { Err(ExportEnd::Erased) } else { Ok(()) }
         };
         let ended = sent.await;
-        if let Err(ExportEnd::Failed(error)) = ended {
-            tracing::error!(%error, "an export has ended early");
-            let _ = self.sender.send(Err(Error::Closed)).await;
+        match ended {
+            Ok(()) | Err(ExportEnd::Closed) => return,
+            Err(ExportEnd::Erased) => tracing::info!("the data of an export was erased meanwhile"),
+            Err(ExportEnd::Failed(error)) => tracing::error!(%error, "an export has ended early"),
         }
+        let _ = self.sender.send(Err(Error::Closed)).await;
     }
 
     /// Sends the records of the store. No thread waits while the client does not read.

@@ -39,14 +39,14 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 ///
 /// Events: `state` and `end` have the task, `progress` has `{taskId, progress}`, `question` has the question with its
 /// state, and `update` has `{taskId, number, update}`: an update of the task's session, with the number of its record
-/// in the log. The id of an event is the version of the task and the number of the last record. With `Last-Event-ID`
-/// only later changes follow, and open questions. After `end` the stream ends, and a client that connects again is
-/// answered with 204.
+/// in the log. The id of an event has the time of the task's creation, its version and the number of the last
+/// record. With `Last-Event-ID` only later changes follow, and open questions. After `end` the stream ends, and a client
+/// that connects again is answered with 204.
 #[utoipa::path(
     get, path = "/agents/{agentId}/tasks/{taskId}/events", tag = "tasks",
     params(
         TaskTarget, OwnerQuery,
-        ("Last-Event-ID" = Option<String>, Header, pattern = "^([0-9]{1,15}(-[0-9]{1,15})?)?$", description = "The id of the last event that the client has received, or nothing."),
+        ("Last-Event-ID" = Option<String>, Header, pattern = "^([0-9]{1,15}(-[0-9]{1,15}){2})?$", description = "The id of the last event that the client has received, or nothing."),
     ),
     responses(
         (status = 200, content_type = "text/event-stream", body = String, description = "The events."),
@@ -60,18 +60,21 @@ pub(crate) async fn watch_task(
 ) -> Result<Response, Refusal> {
     let last = caller.last_event_id(TaskEventId::parse)?;
     let task = visible_task(&caller, target, query.owner).await?;
+    // The task of the id can have been erased since, and this one is another.
+    let last = last.filter(|last| last.created == task.created);
     if task.state.is_final() && last.is_some_and(|last| last.version >= task.version) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let rest = caller.rest.clone();
-    let last = last.unwrap_or_default();
+    let (version, position) = last.map_or((0, 0), |last| (last.version, last.position));
     let events = TaskEvents {
         admission: caller.admit()?,
         changes: rest.gateway.store.watch(&StoreTopic::Task(task.key.clone())),
         key: task.key,
+        created: task.created,
         rest,
-        seen: SeenTask { version: last.version, ..SeenTask::default() },
-        position: last.position,
+        seen: SeenTask { version, ..SeenTask::default() },
+        position,
         log: None,
         waiting: VecDeque::new(),
         must_read: true,
@@ -84,8 +87,10 @@ pub(crate) async fn watch_task(
 }
 
 /// The id of an event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TaskEventId {
+    /// The time of the task's creation.
+    created: u64,
     /// The version of the task.
     version: u64,
     /// The number of the last record of the log.
@@ -94,14 +99,16 @@ struct TaskEventId {
 
 impl TaskEventId {
     fn parse(text: &str) -> Option<Self> {
-        let (version, position) = text.split_once('-').unwrap_or((text, "0"));
-        Some(TaskEventId { version: event_number(version)?, position: event_number(position)? })
+        let mut numbers = text.split('-').map(event_number);
+        let mut next = || numbers.next().flatten();
+        let id = TaskEventId { created: next()?, version: next()?, position: next()? };
+        numbers.next().is_none().then_some(id)
     }
 }
 
 impl fmt::Display for TaskEventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.version, self.position)
+        write!(f, "{}-{}-{}", self.created, self.version, self.position)
     }
 }
 
@@ -109,6 +116,8 @@ struct TaskEvents {
     admission: RestAdmission,
     rest: Arc<RestShared>,
     key: StoredTaskKey,
+    /// A later task with the key has another time.
+    created: u64,
     changes: StoreWatch,
     seen: SeenTask,
     /// The number of the last record of the log that was read.
@@ -166,6 +175,9 @@ impl TaskEvents {
     async fn read_task(&mut self) -> Option<()> {
         let key = self.key.clone();
         let found = self.rest.gateway.in_store(move |store| read(store, key)).await.ok()??;
+        if found.0.created != self.created {
+            return None;
+        }
         let is_known = found.0.session.is_none() || found.0.session == self.seen.session;
         if !is_known {
             // A task that is tried again has another session.
@@ -212,7 +224,8 @@ impl TaskEvents {
         };
         for record in &records {
             self.position = record.position.number();
-            let id = TaskEventId { version: self.seen.version, position: self.position };
+            let (created, version) = (self.created, self.seen.version);
+            let id = TaskEventId { created, version, position: self.position };
             let update = RestTaskUpdate::read(&self.key.task, record);
             let update = update.and_then(|update| event("update", &update));
             self.waiting.extend(update.map(|update| update.id(id.to_string())));
@@ -299,7 +312,7 @@ impl SeenTask {
             }
         }
         if task.version > self.version {
-            let version = task.version;
+            let (created, version) = (task.created, task.version);
             let is_final = task.state.is_final();
             let mut changes = Vec::new();
             let is_new_state = self.state.as_ref() != Some(&task.state);
@@ -314,7 +327,7 @@ impl SeenTask {
                 changes.extend(event(if is_final { "end" } else { "state" }, &RestTask::from(task)));
             }
             if let Some(last) = changes.pop() {
-                changes.push(last.id(TaskEventId { version, position }.to_string()));
+                changes.push(last.id(TaskEventId { created, version, position }.to_string()));
             }
             events.extend(changes);
         }

@@ -11,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::gateway::access::Action;
 use crate::gateway::agent_calls::forwarded;
+use crate::gateway::dialogue_relay::DIALOGUE;
 use crate::gateway::rest::messages::stopping;
 use crate::gateway::rest::request::{
     JsonBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply,
@@ -306,6 +307,11 @@ pub(crate) async fn create_task(
     new.timeout_ms = sent.timeout.map(|timeout| timeout.0);
     new.trace = caller.trace();
     if let Some(metadata) = sent.metadata {
+        if new.kind == DIALOGUE && metadata.0.contains_key("duologue") {
+            return Err(Refusal::invalid(
+                "metadata.duologue: agents alone begin dialogues; use another type, or leave it out",
+            ));
+        }
         new.retry_safe = metadata.0.get("retry").is_some_and(|retry| retry == "safe");
         new.metadata = JsonText::of(&metadata)?;
     }

@@ -17,14 +17,12 @@ pub(crate) use self::provider::KeyReader;
 use self::provider::Provider;
 use crate::gateway::RefusalCode;
 use crate::gateway::access::{ADMIN, Authenticated, Principal};
-use crate::gateway::config::TokenProvider;
+use crate::gateway::config::{TokenProvider, is_principal_id};
 
 /// The longest token, in bytes.
 const TOKEN_BYTES: usize = 8 * 1024;
 /// The difference between the clocks of the provider and the gateway that is accepted, in seconds.
 const LEEWAY: f64 = 60.0;
-/// The longest id of a principal, in bytes. The store has no longer ones.
-const ID_BYTES: usize = 128;
 /// The most roles that a token gives.
 const ROLES: usize = 32;
 
@@ -136,9 +134,9 @@ impl Claims {
             return Err("the token is for another audience");
         }
         let id = format!("{}/{}", provider.name, self.sub);
-        if self.sub.is_empty() || id.len() > ID_BYTES || self.sub.chars().any(char::is_control) {
+        if self.sub.is_empty() || !is_principal_id(&id) {
             return Err(
-                "the subject of the token is empty, has control characters, or is too long (128 bytes with the name of the provider)",
+                "the subject of the token is empty, has control or invisible characters, or is too long (128 bytes with the name of the provider)",
             );
         }
         let mut roles = provider.roles.clone();

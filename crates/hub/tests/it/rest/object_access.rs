@@ -81,7 +81,7 @@ async fn the_cursor_of_another_principal_shows_nothing() {
         world.send(&call.header("last-event-id", last)).await.refused(404, "not_found");
         world.get(BOB, &format!("{log}?after={last}")).await.refused(404, "not_found");
     }
-    for last in ["", "0", "1-1"] {
+    for last in ["", "0-0-0", "1-1-1"] {
         world.send(&stream(STRANGER, "t1", last)).await.refused(404, "not_found");
     }
     // Filters by the values of another principal find nothing of it.
@@ -340,6 +340,12 @@ async fn the_sessions_of_a_principal_are_limited() {
     let session = in_time(alice.session_in("/tmp").create()).await.unwrap();
     let why = in_time(alice.session_in("/tmp").create()).await.expect_err("a limit").to_string();
     assert!(why.contains("1 sessions of yours") && why.contains("limits.principal_sessions"), "{why}");
+    world
+        .post(ALICE, "/agents/writer/tasks", json!({"taskId": "t1", "task": {"type": "a"}}))
+        .await
+        .expect(202);
+    let error = ended_task(&world, ALICE, "/agents/writer/tasks/t1").await["error"].clone();
+    assert_eq!((&error["code"], &error["retryable"]), (&json!("overloaded"), &json!(true)), "{error}");
     in_time(bob.session_in("/tmp").create()).await.unwrap();
     in_time(async { session.close().await }).await.unwrap();
     in_time(alice.session_in("/tmp").create()).await.unwrap();

@@ -23,6 +23,7 @@ async fn a_principal_exports_and_erases_its_data() {
     world.post(ALICE, "/agents/remote/messages", &message).await.expect(202);
     let export = world.get(ALICE, "/principals/alice/data").await;
     assert_eq!(export.header("content-type"), Some("application/x-ndjson"));
+    assert_eq!(export.header("cache-control"), Some("no-store"));
     let records: Vec<Value> = export.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<_> =
         records.iter().flat_map(|record| record.as_object().unwrap().keys().cloned()).collect();
@@ -168,7 +169,7 @@ async fn an_erasure_goes_on_without_its_client() {
 }
 
 /// The agent answers the attempt of a task after the task was erased.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[tokio::test]
 async fn a_task_that_is_given_back_during_its_erasure_is_cancelled() {
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(gate);

@@ -102,7 +102,7 @@ pub(super) fn remove(change: &mut OpenChange<'_>, id: &str) -> ChangeStep<Change
     let Some(owner) = one::<String>(change, text, [id])? else { return Ok(ChangeOutcome::Count(0)) };
     change.prepare("DELETE FROM agent_names WHERE agent = ?1")?.execute([id])?;
     change.count(CountedList::Agents, &[&owner], -1);
-    tasks::end_of_agent(change, id)?;
+    tasks::end_of_agent(change, id, u64::MAX)?;
     change.wake(StoreTopic::Registry);
     Ok(ChangeOutcome::Count(1))
 }

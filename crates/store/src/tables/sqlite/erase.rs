@@ -119,16 +119,20 @@ const INBOXES: &str = "SELECT DISTINCT agent FROM messages WHERE principal = ?1"
 const ANSWERS: &str = "UPDATE questions SET answered_by = NULL WHERE answered_by = ?1";
 
 pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<ChangeOutcome> {
-    let mut count = 0;
+    let (mut count, mut room) = (0, PART_BYTES);
     let mut inboxes = agents_of(change, INBOXES, principal)?;
     // The workers of its tasks end them at their agents.
     tasks::wake_all(change, principal)?;
     // Other principals have tasks at its agents.
     for agent in agents_of(change, concat!("SELECT id FROM agents WHERE ", own_agents!()), principal)? {
-        tasks::end_of_agent(change, &agent)?;
+        let most = change.settings.page_entries;
+        let ended = tasks::end_of_agent(change, &agent, most)?;
+        if ended >= most {
+            room = 0;
+        }
+        count += ended;
         inboxes.push(agent);
     }
-    let mut room = PART_BYTES;
     for removal in &DATA {
         count += removal.run(change, &[&principal], &mut room)?;
     }

@@ -421,11 +421,14 @@ pub(super) fn wake_all(change: &mut OpenChange<'_>, owner: &str) -> ChangeStep<(
     Ok(())
 }
 
-/// Ends the tasks of an agent that was removed.
-pub(super) fn end_of_agent(change: &mut OpenChange<'_>, agent: &str) -> ChangeStep<()> {
+/// Ends the tasks of an agent that is removed, at most so many, and returns their number.
+pub(super) fn end_of_agent(change: &mut OpenChange<'_>, agent: &str, most: u64) -> ChangeStep<u64> {
     let failure = TaskFailure::new(TaskFailure::AGENT_REMOVED, "its agent was removed", false);
-    let open = rows(change, "SELECT seq FROM tasks WHERE agent = ?1 AND ended = 0", [agent])?;
-    open.into_iter().try_for_each(|row| fail(change, row, &failure).map(drop))
+    let text = "SELECT seq FROM tasks WHERE agent = ?1 AND ended = 0 LIMIT ?2";
+    let open = rows(change, text, params![agent, int(most)])?;
+    let count = open.len() as u64;
+    open.into_iter().try_for_each(|row| fail(change, row, &failure).map(drop))?;
+    Ok(count)
 }
 
 /// Ends the tasks of a principal that is disabled. The next sweep reports them: an agent elsewhere can have them.
