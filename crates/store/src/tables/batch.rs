@@ -263,7 +263,7 @@ pub enum StoreChange {
     /// Removes all data of a principal: its agents with their inboxes, the messages that it has sent, its tasks with
     /// their questions, its posts and keys. The principal itself stays, and so do agents of
     /// [`RegistrySource::Config`](crate::RegistrySource::Config), whose inboxes belong to all principals. A change removes
-    /// about 16 MiB of text and ends a page of the tasks of others at the agents. The outcome is the number of both: the
+    /// about 16 MiB of text, or ends a page of the tasks of others at an agent. The outcome is the number of its records: the
     /// erasure is complete with zero.
     /// [`Store::erasures`](crate::Store::erasures) has the principal until
     /// [`EndErasure`](Self::EndErasure), for what is not in the store.

@@ -4,8 +4,8 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::queue::one;
 use super::rows::{Filter, int, json, maybe_number, name_list, number, parsed, source, status};
+use super::tasks;
 use super::writer::{ChangeStep, CountedList, OpenChange};
-use super::{room, tasks};
 use crate::error::Error;
 use crate::tables::agents::{AgentQuery, RegisteredAgent, RegistrySource, RegistryStatus};
 use crate::tables::batch::ChangeOutcome;
@@ -90,7 +90,7 @@ pub(super) fn put(change: &mut OpenChange<'_>, agent: &RegisteredAgent) -> Chang
         let limit = (change.settings.agents_per_owner, "StoreSettings::agents_per_owner");
         change.added_to(CountedList::Agents, &agent.owner, limit, "the list of agents of")?;
         if agent.source != RegistrySource::Config {
-            room::require(change, &agent.owner)?;
+            change.grows(&agent.owner);
         }
     }
     change.wake(StoreTopic::Registry);

@@ -119,18 +119,21 @@ const INBOXES: &str = "SELECT DISTINCT agent FROM messages WHERE principal = ?1"
 const ANSWERS: &str = "UPDATE questions SET answered_by = NULL WHERE answered_by = ?1";
 
 pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<ChangeOutcome> {
-    let (mut count, mut room) = (0, PART_BYTES);
+    let (mut count, mut room, mut most) = (0, PART_BYTES, change.settings.page_entries);
     let mut inboxes = agents_of(change, INBOXES, principal)?;
     // The workers of its tasks end them at their agents.
     tasks::wake_all(change, principal)?;
     // Other principals have tasks at its agents.
     for agent in agents_of(change, concat!("SELECT id FROM agents WHERE ", own_agents!()), principal)? {
-        let most = change.settings.page_entries;
-        let ended = tasks::end_of_agent(change, &agent, most)?;
-        if ended >= most {
-            room = 0;
+        if room > 0 {
+            let ended = tasks::end_of_agent(change, &agent, most)?;
+            most -= ended;
+            // The rest follows in the next part.
+            if most == 0 {
+                room = 0;
+                count = change.settings.page_entries;
+            }
         }
-        count += ended;
         inboxes.push(agent);
     }
     for removal in &DATA {

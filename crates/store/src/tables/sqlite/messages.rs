@@ -6,7 +6,6 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::check::cut;
 use super::queue::{QueueSql, band_of_priority, expect, lost, next_number, one, queue_sql};
-use super::room;
 use super::rows::{Filter, int, json, maybe_json, maybe_number, number, small};
 use super::writer::{ChangeStep, CountedList, OpenChange};
 use crate::error::Error;
@@ -151,7 +150,7 @@ pub(super) fn enqueue(change: &mut OpenChange<'_>, message: &NewInboxMessage) ->
         };
     }
     add_waiting(change, agent, &from.principal)?;
-    room::require(change, &from.principal)?;
+    change.grows(&from.principal);
     Ok(ChangeOutcome::Done)
 }
 
@@ -302,7 +301,7 @@ fn lapse(change: &mut OpenChange<'_>, row: i64, code: &str) -> ChangeStep<bool> 
     if one(change, "SELECT started FROM messages WHERE seq = ?1", [row])?.unwrap_or(false) {
         let error = format!(
             "{code}: its worker was lost after an agent had begun it, so it is not delivered again; send it again, or allow \
-             that with `\"retry\": \"safe\"` in the `metadata` of its content"
+             that with `\"retry\": \"safe\"` in the `metadata` of its `message`"
         );
         kill(change, row, &error)?;
         return Ok(true);

@@ -101,6 +101,9 @@ impl SqliteStore {
         }
         let database = connect(&path).map_err(|error| failure(&path, error))?;
         schema::migrate(&database, &path)?;
+        // A statement with a trigger keeps copies of the pages that it changes. By default many of them go to a file.
+        let kept = database.pragma_update(None, "temp_store", "memory");
+        kept.map_err(|error| failure(&path, error))?;
         if !was_created {
             let written =
                 lock.set_len(0).and_then(|()| lock.write_all(CREATED)).and_then(|()| lock.sync_all());

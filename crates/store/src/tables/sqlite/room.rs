@@ -9,19 +9,27 @@ use super::writer::{ChangeStep, OpenChange};
 use crate::disk::free_bytes;
 use crate::error::Error;
 
-/// Refuses something new of a principal if its records have all their bytes, or the disk has little room left. It comes after the
-/// change, whose bytes count.
-pub(super) fn require(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<()> {
-    let text = "SELECT bytes FROM stored WHERE principal = ?1";
-    let bytes: Option<i64> = change.prepare(text)?.query_row([principal], |row| row.get(0)).optional()?;
+/// Refuses a batch with something new of these principals if the records of one have all their bytes, or the disk has little room
+/// left. It comes after the changes, whose bytes count.
+pub(super) fn require(change: &OpenChange<'_>, mut principals: Vec<String>) -> ChangeStep<()> {
+    if principals.is_empty() {
+        return Ok(());
+    }
+    principals.sort_unstable();
+    principals.dedup();
     let limit = change.settings.bytes_per_principal;
-    if bytes.is_some_and(|bytes| bytes > int(limit)) {
-        return Err(Error::BytesReached { principal: principal.into(), limit }.into());
+    for principal in principals {
+        let text = "SELECT bytes FROM stored WHERE principal = ?1";
+        let bytes: Option<i64> =
+            change.prepare(text)?.query_row([&principal], |row| row.get(0)).optional()?;
+        if bytes.is_some_and(|bytes| bytes > int(limit)) {
+            return Err(Error::BytesReached { principal, limit }.into());
+        }
     }
     require_disk(change)
 }
 
-fn require_disk(change: &mut OpenChange<'_>) -> ChangeStep<()> {
+fn require_disk(change: &OpenChange<'_>) -> ChangeStep<()> {
     let reserved = change.settings.reserved_bytes;
     // A store in memory has no path.
     let path = change.database.path().filter(|path| !path.is_empty());

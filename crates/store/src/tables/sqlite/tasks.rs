@@ -8,7 +8,6 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::check::cut;
 use super::messages::rows;
 use super::queue::{QueueSql, band_of_priority, expect, lost, next_number, one, queue_sql};
-use super::room;
 use super::rows::{Filter, int, json, maybe_json, maybe_number, number, parsed, question_state, small};
 use super::writer::{ChangeStep, CountedList, OpenChange};
 use crate::error::Error;
@@ -179,7 +178,7 @@ pub(super) fn create(change: &mut OpenChange<'_>, task: &NewTask) -> ChangeStep<
         };
     }
     add_open(change, key)?;
-    room::require(change, &key.owner)?;
+    change.grows(&key.owner);
     Ok(ChangeOutcome::Done)
 }
 
@@ -591,7 +590,7 @@ pub(super) fn add_question(change: &mut OpenChange<'_>, new: &NewQuestion) -> Ch
             false => Err(Error::RecordConflict { record: question_name(key, &new.id) }.into()),
         };
     }
-    room::require(change, &key.owner)?;
+    change.grows(&key.owner);
     change.wake(StoreTopic::Task(key.clone()));
     Ok(ChangeOutcome::Done)
 }

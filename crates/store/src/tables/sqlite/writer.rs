@@ -12,7 +12,7 @@ use rusqlite::{CachedStatement, Connection, ffi, params_from_iter};
 
 use super::queue::Turns;
 use super::rows::{from_micros, int, micros};
-use super::{BUSY_TIMEOUT, agents, erase, failure, messages, outbox, principals, tasks};
+use super::{BUSY_TIMEOUT, agents, erase, failure, messages, outbox, principals, room, tasks};
 use crate::error::{Error, Result};
 use crate::tables::batch::{BatchOutcome, ChangeOutcome, Durability, StoreBatch, StoreChange};
 use crate::tables::principals::SeenAnswer;
@@ -154,6 +154,8 @@ pub(super) struct OpenChange<'a> {
     pub(super) settings: &'a StoreSettings,
     pub(super) time: StoreTime,
     memory: &'a mut WriterMemory,
+    /// The principals with something new, whose room is checked at the end of the batch.
+    growing: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -190,6 +192,13 @@ impl OpenChange<'_> {
     /// Returns the time after a duration in microseconds.
     pub(super) fn after(&self, duration: Duration) -> i64 {
         micros(self.time.now.saturating_add(duration))
+    }
+
+    /// Lets the end of the batch check the room of a principal that has something new.
+    pub(super) fn grows(&mut self, principal: &str) {
+        if self.growing.last().is_none_or(|last| last != principal) {
+            self.growing.push(principal.to_owned());
+        }
     }
 
     pub(super) fn wake(&mut self, topic: StoreTopic) {
@@ -402,7 +411,8 @@ impl StoreWriter {
     ) -> Result<T> {
         self.begin(durability)?;
         let StoreWriter { database, settings, memory, .. } = &mut *self;
-        let mut change = OpenChange { database, settings, time: StoreTime::default(), memory };
+        let mut change =
+            OpenChange { database, settings, time: StoreTime::default(), memory, growing: Vec::new() };
         match work(&mut change) {
             Ok(result) => self.commit().map(|()| result),
             Err(stop) => {
@@ -488,11 +498,13 @@ impl StoreWriter {
         if has_savepoint {
             database.prepare_cached("SAVEPOINT batch")?.execute([])?;
         }
-        let mut change = OpenChange { database, settings, time: batch.time, memory };
+        let mut change = OpenChange { database, settings, time: batch.time, memory, growing: Vec::new() };
         let mut outcomes = Vec::with_capacity(batch.changes.len());
         for one in batch.changes {
             outcomes.push(apply_change(&mut change, one)?);
         }
+        let growing = std::mem::take(&mut change.growing);
+        room::require(&change, growing)?;
         if has_savepoint {
             database.prepare_cached("RELEASE batch")?.execute([])?;
         }

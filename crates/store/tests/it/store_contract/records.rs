@@ -6,7 +6,8 @@ use duologue_schema::envelope::TaskState;
 use duologue_store::{
     AgentQuery, ChangeOutcome, Error, ExportPosition, MessageQuery, MessageSender, MessageState, NewQuestion,
     OutboxQuery, OutboxState, QuestionQuery, RegisteredAgent, RegistrySource, RegistryStatus, SeenId,
-    SeenKey, Store, StoreChange, StoreTopic, StoredPrincipal, StoredTaskKey, TaskFailure, TaskQuery,
+    SeenKey, Store, StoreBatch, StoreChange, StoreTopic, StoredPrincipal, StoredTaskKey, TaskFailure,
+    TaskQuery,
 };
 
 use super::{
@@ -22,6 +23,7 @@ on_each_store!(
     the_work_of_principals_that_are_not_kept_ends,
     the_data_of_a_principal_is_exported_and_erased,
     the_tasks_of_others_at_erased_agents_fail,
+    the_tasks_of_others_at_erased_agents_end_in_parts,
     a_page_of_an_export_ends_before_a_mib,
     much_text_is_removed_in_parts,
     what_has_ended_is_purged,
@@ -304,6 +306,27 @@ fn the_tasks_of_others_at_erased_agents_fail(store: &dyn Store) {
     let task = store.task(&key).expect("the store").expect("the task");
     let code = task.error.map(|error| error.code);
     assert_eq!((task.state, code.as_deref()), (TaskState::Failed, Some(TaskFailure::AGENT_REMOVED)));
+}
+
+fn the_tasks_of_others_at_erased_agents_end_in_parts(store: &dyn Store) {
+    add_data(store, "alice", AGENT);
+    let page = store.settings().page_entries;
+    let mut batch = StoreBatch::new(time(1));
+    for number in 0..=page {
+        let mut work = task(&format!("t{number}"));
+        (work.key.agent, work.key.owner) = ("alice-agent".into(), "bob".into());
+        batch.push(StoreChange::CreateTask(work));
+    }
+    store.apply(batch).expect("tasks");
+    let mut open = TaskQuery::default();
+    (open.agent, open.ended) = (Some("alice-agent".into()), Some(false));
+    let erase = || change(store, StoreChange::ErasePrincipal { principal: "alice".into() });
+    assert_eq!(erase(), ChangeOutcome::Count(page));
+    assert_eq!(store.tasks(&open).expect("a list").total, 1, "changes of others come between two parts");
+    assert!(matches!(erase(), ChangeOutcome::Count(1..)));
+    assert_eq!(erase(), ChangeOutcome::Count(0));
+    assert_eq!(store.tasks(&open).expect("a list").total, 0);
+    assert_eq!(store.agent("alice-agent").expect("the store"), None);
 }
 
 fn a_page_of_an_export_ends_before_a_mib(store: &dyn Store) {
