@@ -93,7 +93,7 @@ impl Error {
             #[cfg(feature = "serve")]
             Error::HubConfig(duologue_hub::gateway::ConfigError::File { .. }) => Exit::File,
             #[cfg(feature = "serve")]
-            Error::HubConfig(_) => Exit::Usage,
+            Error::HubConfig(_) | Error::Hub(duologue_hub::Error::Secret { .. }) => Exit::Usage,
             #[cfg(feature = "serve")]
             Error::Hub(_) => Exit::Agent,
             #[cfg(feature = "serve")]

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use duologue_http::Error as HttpError;
 use duologue_hub::client::{HubClient, HubClientError, HubResult};
 use duologue_hub::gateway::types::{JsonText, PageLimit, PageOffset, Pagination, RestPriority};
 use serde::Serialize;
@@ -113,7 +114,7 @@ impl HubRequest {
             HubClientError::Refused { refusal, .. } => {
                 let remedy = match refusal.code.as_str() {
                     "unauthenticated" => {
-                        "; name the file of the key with `--token-file`: `duologue serve` prints that of its token"
+                        "; name the file of your key with `--token-file`; on its own machine `duologue serve` prints that of its token"
                     }
                     "not_found" if refusal.message.starts_with("no such agent") => {
                         "; `duologue agents` lists those that you find, and a rule of the hub has to allow more than that"
@@ -125,6 +126,11 @@ impl HubRequest {
             HubClientError::Response { .. } => {
                 let why = "is not the address of a hub";
                 (format!("; {} {why}: {START_OR_NAME}", self.address), Exit::Agent)
+            }
+            HubClientError::Connection(HttpError::Tls(_)) => {
+                let remedy = "; name the certificate of its authority with `--ca-file`, or begin the address of a hub without a \
+                              certificate with `http://`";
+                (remedy.to_owned(), Exit::Agent)
             }
             _ => (format!("; {START_OR_NAME}"), Exit::Agent),
         }

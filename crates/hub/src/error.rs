@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_schema::Error as RpcError;
+use duologue_schema::{Error as RpcError, ProtocolVersion};
 use duologue_store::{CursorGoneReason, LogCursor};
 
 /// The code of an error over a limit.
@@ -50,6 +50,14 @@ pub enum Error {
         method: String,
         /// The error.
         error: RpcError,
+    },
+    /// The agent speaks another version of the protocol.
+    #[error(
+        "the agent has answered `initialize` with the protocol version {version:?}, and the server has offered 1; update the agent"
+    )]
+    Version {
+        /// The version.
+        version: ProtocolVersion,
     },
     /// A response of the agent is invalid.
     #[error("a response of the agent is invalid: {0}")]
@@ -160,6 +168,7 @@ impl Error {
             Error::UnknownSession => return RpcError::resource_not_found(self.to_string()),
             Error::NotAllowed { .. } => return RpcError::invalid_params(self.to_string()),
             Error::Start(_)
+            | Error::Version { .. }
             | Error::Offline { .. }
             | Error::AgentEnded { .. }
             | Error::AgentTimeout { .. }
@@ -186,7 +195,11 @@ impl Error {
         use duologue_store::Error as StoreError;
 
         match self {
-            Error::Decode(_) | Error::Encode(_) | Error::Record(_) | Error::LogLost => false,
+            Error::Decode(_)
+            | Error::Encode(_)
+            | Error::Record(_)
+            | Error::LogLost
+            | Error::Version { .. } => false,
             Error::LogFailed(error) => error.is_retryable(),
             // Records that are damaged, or of a newer version, stay as they are.
             Error::Log(error) => matches!(

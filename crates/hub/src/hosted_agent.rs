@@ -15,7 +15,7 @@ use duologue_rpc::raw_message::{call_frame, response_frame};
 use duologue_rpc::{Limits, LineBuffer, Lock as _, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, Error as RpcError, InitializeRequest, InitializeResponse, Notification as _,
-    OutputTail, Request as _, RequestId, SessionId,
+    OutputTail, ProtocolVersion, Request as _, RequestId, SessionId,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -450,7 +450,11 @@ impl HostedAgent {
             "clientInfo": {"name": "duologue-hub", "title": "Duologue", "version": env!("CARGO_PKG_VERSION")},
         });
         let result = self.request(InitializeRequest::METHOD, &params, None).await?;
-        serde_json::from_str(result.get()).map_err(Error::Decode)
+        let introduction: InitializeResponse = serde_json::from_str(result.get()).map_err(Error::Decode)?;
+        match introduction.protocol_version {
+            ProtocolVersion::V1 => Ok(introduction),
+            version => Err(Error::Version { version }),
+        }
     }
 }
 

@@ -190,7 +190,7 @@ impl LogReader {
             return true;
         };
         let position = RawValue::from_string(id.token().to_owned()).ok();
-        let position = position.and_then(|id| position_of(&self.live.id, &id));
+        let position = position.and_then(|id| position_of(&self.live.id, id.get()));
         position.is_some_and(|position| unsent.remove(&position))
             && !(is_damaged && is_of_client_files(&method))
     }

@@ -158,9 +158,9 @@ pub(crate) fn request_id(session: &SessionId, position: u64) -> String {
     json!(format!("{session}:{position}")).to_string()
 }
 
-/// Returns the position that an id names, if it is one of [`request_id`] for the session.
-pub(crate) fn position_of(session: &SessionId, id: &RawValue) -> Option<u64> {
-    let id: std::borrow::Cow<'_, str> = serde_json::from_str(id.get()).ok()?;
+/// Returns the position that the text of an id names, if it is one of [`request_id`] for the session.
+pub(crate) fn position_of(session: &SessionId, token: &str) -> Option<u64> {
+    let id: std::borrow::Cow<'_, str> = serde_json::from_str(token).ok()?;
     id.strip_prefix(session.as_str())?.strip_prefix(':')?.parse().ok()
 }
 

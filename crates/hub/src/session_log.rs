@@ -63,6 +63,16 @@ impl Hub {
         self.shared.live(&principal.into(), &SessionId::from(id)).is_some()
     }
 
+    /// Returns if the agent of a session is there, which changes with its process. The session runs in this process.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn agent_presence(
+        &self,
+        principal: &str,
+        id: &str,
+    ) -> Option<tokio::sync::watch::Receiver<bool>> {
+        Some(self.shared.live(&principal.into(), &SessionId::from(id))?.has_agent)
+    }
+
     /// Removes a session of a principal with its log. If it runs, it ends. One that does not exist counts as removed.
     ///
     /// # Errors

@@ -90,9 +90,33 @@ impl Hub {
         question: Option<u64>,
         answer: Value,
     ) -> Result<u64, AnswerFault> {
+        self.give_answer(principal, id, client, (question, false), answer).await
+    }
+
+    /// Answers a question of the session of a task, which its worker has.
+    #[cfg(feature = "gateway")]
+    pub(crate) async fn answer_for_work(
+        &self,
+        principal: &str,
+        id: &str,
+        client: ClientKey,
+        question: u64,
+        answer: Value,
+    ) -> Result<u64, AnswerFault> {
+        self.give_answer(principal, id, client, (Some(question), true), answer).await
+    }
+
+    async fn give_answer(
+        &self,
+        principal: &str,
+        id: &str,
+        client: ClientKey,
+        (question, is_of_work): (Option<u64>, bool),
+        answer: Value,
+    ) -> Result<u64, AnswerFault> {
         let live = self.shared.live(&principal.into(), &SessionId::from(id)).ok_or(AnswerFault::NotOpen)?;
         let (done, given) = oneshot::channel();
-        let command = SessionCommand::Answer { client, question, answer, done };
+        let command = SessionCommand::Answer { client, question, is_of_work, answer, done };
         live.commands.send(command).await.map_err(|_| AnswerFault::NotOpen)?;
         let given = given.await.map_err(|_| AnswerFault::NotOpen)??;
         let written = live.visible.clone().wait_for(|visible| *visible >= given.end).await.is_ok();

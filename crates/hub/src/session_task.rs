@@ -94,6 +94,8 @@ pub(crate) struct SessionTask {
     visible: watch::Sender<u64>,
     /// True while a prompt runs.
     turns: watch::Sender<bool>,
+    /// True while the agent is there.
+    agents: watch::Sender<bool>,
     /// The workers of the server that have opened the session for a task or message, and answer its questions. The next message
     /// of a conversation may open it before the former one has left.
     workers: BTreeSet<ClientKey>,
@@ -151,6 +153,7 @@ impl SessionTask {
         let (visible, readers) = watch::channel(owner.visible());
         let log_of_readers = Arc::downgrade(&log);
         let turns = watch::Sender::new(owner.has_turn());
+        let agents = watch::Sender::new(agent.is_some());
         let questions = watch::Sender::new(Vec::new());
         let failure = Arc::<OnceLock<_>>::default();
         let live = LiveSession {
@@ -159,6 +162,7 @@ impl SessionTask {
             commands: sender,
             visible: readers,
             has_turn: turns.subscribe(),
+            has_agent: agents.subscribe(),
             questions: questions.subscribe(),
             log: log_of_readers,
             failure: failure.clone(),
@@ -180,6 +184,7 @@ impl SessionTask {
             replies: HashMap::new(),
             visible,
             turns,
+            agents,
             workers: BTreeSet::new(),
             relays: BTreeSet::new(),
             questions,
@@ -470,8 +475,8 @@ impl SessionTask {
             SessionCommand::FromClient { client, line } => {
                 self.input(OwnerInput::FromClient { client: &client, number: 0, line: &line });
             }
-            SessionCommand::Answer { client, question, answer, done } => {
-                let _ = done.send(self.answer(&client, question, &answer));
+            SessionCommand::Answer { client, question, is_of_work, answer, done } => {
+                let _ = done.send(self.answer(&client, question, is_of_work, &answer));
             }
             SessionCommand::Presence { client, attachment, is_present } => {
                 if self.replies.get(&client).is_some_and(|(last, _)| *last == attachment) {
@@ -499,11 +504,12 @@ impl SessionTask {
         &mut self,
         client: &ClientKey,
         question: Option<u64>,
+        is_of_work: bool,
         answer: &Value,
     ) -> Result<GivenAnswer, AnswerFault> {
-        let open = self.open_questions();
+        let open: Vec<u64> = self.owner.open_questions().collect();
         let question = match (question, &open[..]) {
-            _ if !self.workers.is_empty() => return Err(AnswerFault::Work),
+            _ if !is_of_work && !self.workers.is_empty() => return Err(AnswerFault::Work),
             (None, [only]) => *only,
             (None, [_, _, ..]) => return Err(AnswerFault::Several),
             (Some(question), open) if open.contains(&question) => question,
@@ -515,6 +521,7 @@ impl SessionTask {
         Ok(GivenAnswer { question, end: self.owner.end() })
     }
 
+    /// Returns the questions that no worker answers.
     fn open_questions(&self) -> Vec<u64> {
         if self.workers.is_empty() { self.owner.open_questions().collect() } else { Vec::new() }
     }
@@ -550,6 +557,7 @@ impl SessionTask {
         if std::mem::take(&mut self.agent_failed) {
             self.end_agent(READS_NO_MORE);
         }
+        publish(&self.agents, self.agent.is_some());
     }
 
     fn handle(&mut self, input: OwnerInput<'_>) {

@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use duologue_client::Command as AgentCommand;
-use duologue_hub::gateway::{AgentAttachment, AttachmentEvent};
+use duologue_http::Error as HttpError;
+use duologue_hub::gateway::types::RefusalBody;
+use duologue_hub::gateway::{AgentAttachment, AttachError, AttachmentEvent};
 use duologue_hub::{Hub, HubSettings, SessionPolicy};
 
 use crate::commands::AgentArgs;
@@ -20,7 +22,7 @@ use crate::{runtime, state_folder};
 
 const EXAMPLES: &str = "\
 Examples:
-  duologue attach --hub https://hub.example --token-file planner.key -- my-agent --acp
+  duologue attach --hub https://hub.example --token-file planner.key --id planner -- my-agent --acp
   duologue attach --id planner --capability plan -- my-agent";
 
 /// Serve an agent to a hub that it dials, from behind a firewall
@@ -120,12 +122,27 @@ async fn attach(args: AttachArgs) -> Result<Exit> {
     settings.policy = policy;
     let hub = Hub::open(settings)?;
     let ended = tokio::select! {
-        refused = hub.attach(&attachment, |event| report(event, is_own_hub)) => refused.map_err(|error| Error::Start(error.to_string())),
+        refused = hub.attach(&attachment, |event| report(event, is_own_hub)) => refused.map_err(|error| refusal(&error)),
         _ = signals.next() => Ok(()),
     };
     hub.shut_down().await;
     drop(signals);
     ended.map(|()| Exit::Ok)
+}
+
+/// Returns the error that ends the command, with what to do.
+fn refusal(error: &AttachError) -> Error {
+    let AttachError::Connect(HttpError::Refused { status, message }) = error else {
+        return Error::Start(error.to_string());
+    };
+    let refused = serde_json::from_str::<RefusalBody>(message);
+    let message = refused.map_or_else(|_| format!("{message} (status {status})"), |refused| refused.message);
+    let remedy = match status {
+        400 if message.starts_with("name the agent") => "; `--id` names it",
+        401 => "; `--token-file` names the file of the key",
+        _ => "",
+    };
+    Error::Start(format!("the hub refused the agent: {message}{remedy}"))
 }
 
 fn report(event: AttachmentEvent, is_own_hub: bool) {

@@ -1,10 +1,11 @@
 //! `duologue dead-letters`.
 
 use clap::{Args, Subcommand};
+use duologue_hub::client::HubClientError;
 use duologue_hub::gateway::types::{DeadFilter, DeadQuery, RestDeadKind};
 
 use crate::commands::inbox::columns;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::hub_request::{self, HubArgs, HubRequest, PageArgs};
 
@@ -102,6 +103,12 @@ async fn change(request: &HubRequest, args: DeadArgs, is_resend: bool) -> Result
         true => (request.hub.resend(&agent, &id, &query).await, "sent again"),
         false => (request.hub.drop_dead_letter(&agent, &id, &query).await, "dropped"),
     };
+    if let (Err(HubClientError::Refused { refusal, .. }), false) = (&changed, task)
+        && refusal.message.starts_with("no such message")
+    {
+        let why = format!("{}; a task needs `--task`", refusal.message);
+        return Err(Error::HubRequest(why, Exit::Found));
+    }
     request.result(changed)?;
     request.print(&serde_json::json!({"id": id, "status": status}), || format!("{id}: {status}"))
 }

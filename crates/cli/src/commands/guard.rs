@@ -113,16 +113,20 @@ async fn lock(folder: &Path, patience: Duration) -> Result<File> {
         let waited = begin.elapsed();
         if waited >= patience {
             let limit = patience.as_secs();
-            let state =
-                format!("agents of an earlier server with this folder still run after {limit} seconds");
+            let state = format!(
+                "another program uses this folder, or agents of an earlier one still run after {limit} seconds"
+            );
             return Err(Error::Start(format!(
-                "{shown}: {state}; end them, or name another folder with --data"
+                "{shown}: {state}; name another folder with --data (`duologue attach` has one for each --id), or end them"
             )));
         }
         if is_silent && waited >= LOCK_SILENCE {
             is_silent = false;
             // If stderr is closed, nobody reads it.
-            _ = writeln!(ui::stderr(), "{shown}: waiting for the agents of an earlier server to end");
+            _ = writeln!(
+                ui::stderr(),
+                "{shown}: waiting until no other program and no agent of an earlier one uses this folder"
+            );
         }
         tokio::time::sleep(POLL).await;
     }
@@ -137,7 +141,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let of_earlier = lock(folder.path(), Duration::ZERO).await.unwrap();
         let refused = lock(folder.path(), Duration::ZERO).await.unwrap_err().to_string();
-        assert!(refused.contains("still run after 0 seconds; end them, or name another folder"), "{refused}");
+        assert!(refused.contains("still run after 0 seconds; name another folder with --data"), "{refused}");
         // A server that listens is the reason, and not its agents.
         let listener =
             std::os::unix::net::UnixListener::bind(state_folder::socket_path(folder.path())).unwrap();

@@ -8,6 +8,7 @@ use duologue_hub::gateway::types::{
     RestSendMode, SenderQuery,
 };
 
+use crate::commands::tasks::retry_metadata;
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::hub_request::{self, HubArgs, HubRequest, PageArgs, PriorityName, shown, value};
@@ -89,6 +90,18 @@ struct InboxSendArgs {
     /// The priority
     #[arg(long, value_name = "LEVEL", value_enum)]
     priority: Option<PriorityName>,
+    /// Deliver it within so much time, or not at all
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    ttl: Option<Duration>,
+    /// The group: one message of it is out at a time, in their order
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// The id that the answers repeat
+    #[arg(long, value_name = "ID")]
+    correlation: Option<String>,
+    /// Deliver it again if the hub, or the connection to an agent elsewhere, is lost in the middle
+    #[arg(long)]
+    retry: bool,
 }
 
 #[derive(Args)]
@@ -191,6 +204,10 @@ async fn send(request: &HubRequest, args: InboxSendArgs) -> Result<Exit> {
     new.message_id = args.id.map(Into::into);
     new.priority = args.priority.map(Into::into);
     new.mode = args.sync.then_some(RestSendMode::Sync);
+    new.ttl = args.ttl.map(|ttl| RestNumber(millis(ttl)));
+    new.group = args.group.map(Into::into);
+    new.correlation_id = args.correlation.map(Into::into);
+    new.message.metadata = args.retry.then(retry_metadata);
     let sent = request.result(request.hub.send_message(&args.agent, &new).await)?;
     request.print(&sent, || match (&sent.response, &sent.error) {
         (Some(response), _) => response_text(response),

@@ -77,6 +77,7 @@ enum Command {
     #[cfg(feature = "serve")]
     Tasks(tasks::TasksArgs),
     #[cfg(feature = "serve")]
+    #[command(visible_alias = "messages")]
     Inbox(inbox::InboxArgs),
     #[cfg(feature = "serve")]
     DeadLetters(dead_letters::DeadLettersArgs),

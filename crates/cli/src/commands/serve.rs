@@ -276,6 +276,14 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
         .spawn(move || announce(&subject, &at, socket.as_deref(), &folder, address.is_some(), has_files));
     let stop = async {
         signals.next().await;
+        let limit = args.drain;
+        // As above: nobody may read it.
+        let _ = std::thread::Builder::new().spawn(move || {
+            writeln!(
+                ui::stderr(),
+                "stopping when no turn runs, in {limit} s at most; another signal stops at once"
+            )
+        });
         // New prompts are refused from now on. Another signal does not wait for the running ones.
         tokio::select! {
             () = server.drain(Duration::from_secs(args.drain)) => {}

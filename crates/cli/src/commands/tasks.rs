@@ -1,15 +1,16 @@
 //! `duologue tasks`.
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum as _};
 use duologue_hub::client::{HubClientError, HubTaskEvent, TaskEventStream};
 use duologue_hub::gateway::types::{
-    OwnerQuery, RestAnswer, RestNewTask, RestNumber, RestQuestion, RestStateFilter, RestTask, RestTaskInput,
-    RestTaskStatus, RestUrl, TaskFilter,
+    OwnerQuery, RestAnswer, RestMetadata, RestNewTask, RestNumber, RestQuestion, RestQuestionState,
+    RestStateFilter, RestTask, RestTaskInput, RestTaskStatus, RestUrl, TaskFilter,
 };
-use duologue_schema::{PermissionOption, SessionUpdate};
+use duologue_schema::{Conversation, PermissionOption, SessionUpdate, serialized_len};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -197,17 +198,20 @@ async fn show(request: &HubRequest, args: &TaskArgs) -> Result<Exit> {
     })
 }
 
+/// Returns the metadata of work that may be repeated.
+pub(crate) fn retry_metadata() -> RestMetadata {
+    let mut metadata = RestMetadata::default();
+    metadata.0.insert("retry".to_owned(), json!("safe"));
+    metadata
+}
+
 async fn create(request: &HubRequest, args: TasksCreateArgs) -> Result<Exit> {
     let mut new = RestNewTask::new(args.kind, value(&args.prompt)?);
     new.task_id = args.id.map(Into::into);
     new.priority = args.priority.map(Into::into);
     new.callback = args.callback.map(RestUrl);
     new.timeout = args.timeout.map(|limit| RestNumber(limit.as_millis().try_into().unwrap_or(u64::MAX)));
-    if args.retry {
-        let mut metadata = new.metadata.take().unwrap_or_default();
-        metadata.0.insert("retry".to_owned(), json!("safe"));
-        new.metadata = Some(metadata);
-    }
+    new.metadata = args.retry.then(retry_metadata);
     let created = request.result(request.hub.create_task(&args.agent, &new).await)?;
     if args.watch {
         // An address that several agents fit has chosen one.
@@ -218,8 +222,8 @@ async fn create(request: &HubRequest, args: TasksCreateArgs) -> Result<Exit> {
 
 /// The time in which a hub that was lost is tried again.
 const OUTAGE: Duration = Duration::from_secs(600);
-/// The most bytes of a text that are compared with the result of its task.
-const LAST_BYTES: usize = 1 << 20;
+/// The most bytes of updates whose text is compared with the result of a task.
+const LAST_BYTES: usize = 4 << 20;
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -298,9 +302,11 @@ async fn watch(request: &HubRequest, agent: &str, id: &str) -> Result<Exit> {
             HubTaskEvent::Progress(progress) => {
                 request.print_event("progress", &progress, || format!("progress: {}%", progress.progress))?
             }
-            HubTaskEvent::Question(question) => {
-                request.print_event("question", &question, || question_text(&question))?
-            }
+            HubTaskEvent::Question(question) => request.print_event("question", &question, || {
+                let remedy = format!("\n  answer with `duologue tasks answer {agent} {id} OPTION`");
+                let is_open = question.state == RestQuestionState::Open && !options(&question).is_empty();
+                question_text(&question) + if is_open { &remedy } else { "" }
+            })?,
             HubTaskEvent::Update(update) => request.print_event("update", &update, || {
                 let update = update.update.parse::<SessionUpdate>();
                 update.map_or_else(|_| String::new(), |update| text.of_update(&update))
@@ -383,7 +389,9 @@ fn call_text(question: &RestQuestion) -> Option<String> {
     let input = call.get("rawInput").filter(|input| !input.is_null()).map(Value::to_string);
     let parts =
         text("kind").into_iter().chain(text("title")).chain(paths("locations")).chain(paths("content"));
-    let parts: Vec<String> = parts.chain(input).collect();
+    let mut seen = HashSet::new();
+    // An agent can name a path in the title, the location and the content.
+    let parts: Vec<String> = parts.chain(input).filter(|part| seen.insert(part.clone())).collect();
     (!parts.is_empty()).then(|| ui::printable_json(&parts.join(" ")).into_owned())
 }
 
@@ -392,35 +400,52 @@ fn call_text(question: &RestQuestion) -> Option<String> {
 struct AgentText {
     /// The text up to the next line feed or event.
     rest: String,
-    /// The text so far, or its last part.
-    last: String,
+    /// The conversation so far, or its last part.
+    conversation: Conversation,
+    /// The bytes of its updates.
+    bytes: usize,
+    /// The message that the text is in, as the number of its entry.
+    message: Option<usize>,
 }
 
 impl AgentText {
     /// Returns the whole lines that an update completes.
     fn of_update(&mut self, update: &SessionUpdate) -> String {
+        let length = serialized_len(update, LAST_BYTES).unwrap_or(LAST_BYTES);
+        if self.bytes + length > LAST_BYTES {
+            (self.conversation, self.bytes, self.message) = Default::default();
+        }
+        self.bytes += length;
+        let entry = self.conversation.apply(update);
         match update {
             SessionUpdate::AgentMessageChunk(chunk) => {
                 let piece = chunk.content.as_text().unwrap_or_default();
-                if self.last.len() + piece.len() > LAST_BYTES {
-                    self.last.clear();
+                if piece.is_empty() {
+                    return String::new();
                 }
-                self.last.push_str(piece);
+                // A result has an empty line between messages.
+                if self.message.is_some() && self.message != entry {
+                    self.rest.push_str("\n\n");
+                }
+                self.message = entry;
                 self.rest.push_str(piece);
                 let whole = self.rest.rfind('\n').map_or(0, |end| end + 1);
                 self.rest.drain(..whole).collect()
             }
-            SessionUpdate::ToolCall(call) => {
-                let text = std::mem::take(&mut self.rest);
-                format!("{text}\ntool call: {}", call.title).trim_start_matches('\n').to_owned()
-            }
+            SessionUpdate::AgentMessageClear(_) => self.event("(the agent withdraws this message)"),
+            SessionUpdate::ToolCall(call) => self.event(&format!("tool call: {}", call.title)),
             _ => String::new(),
         }
     }
 
+    /// Returns the rest of the text, and a line of its own.
+    fn event(&mut self, line: &str) -> String {
+        format!("{}\n{line}", std::mem::take(&mut self.rest)).trim_start_matches('\n').to_owned()
+    }
+
     /// Returns the text of an end as a line, or nothing if the agent has written it just before.
     fn unprinted(&self, end: &str) -> String {
-        if self.last.ends_with(end) { String::new() } else { format!("\n{end}") }
+        if self.conversation.all_agent_text().ends_with(end) { String::new() } else { format!("\n{end}") }
     }
 }
 

@@ -86,8 +86,18 @@ fn an_agent_behind_a_firewall_is_attached_again_after_a_restart_of_the_hub() {
     for id in ["planner", "absent"] {
         let refused = run(&mut attach(data.path(), &address, "other-key", id), "");
         let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && printed.contains("404"), "{printed}");
+        assert!(!refused.status.success() && printed.contains("no such agent"), "{printed}");
     }
+    let mut keyless = Command::new(DUOLOGUE);
+    keyless.args(["attach", "--hub", &address, "--data"]).arg(data.path().join("keyless"));
+    let refused = shown(&run(keyless.args(["--", DUOLOGUE, "mock"]), ""));
+    assert!(refused.contains("; `--token-file` names") && !refused.contains('{'), "{refused}");
+    // The hub would only see that it does not answer.
+    let mut absent = Command::new(DUOLOGUE);
+    absent.args(["attach", "--hub", &address, "--token-file"]).arg(data.path().join("planner-key"));
+    absent.arg("--data").arg(data.path().join("absent")).args(["--", "/absent/program"]);
+    let refused = shown(&run(&mut absent, ""));
+    assert!(refused.contains("/absent/program"), "{refused}");
 
     server.kill();
     let listen = address.split_once("//").expect("a scheme").1;

@@ -145,6 +145,7 @@ fn the_tour_and_the_commands_of_the_guide_work() {
         ("duologue agents", "reviewer"),
         ("duologue tasks create ", "completed"),
         ("duologue inbox send ", "You said: What is new?"),
+        ("(umask 077; head ", "\n"),
     ];
     terminals.run_all(blocks("hub").into_iter().filter(|block| !block.contains(PURCHASE)), &expected);
 }

@@ -124,6 +124,11 @@ fn a_task_is_followed_answered_and_cancelled() {
     assert!(streamed.contains("plan") && end.is_empty(), "{watched}");
     let listed = hub.json(&["tasks", "list", "writer", "--state", "completed"]);
     assert_eq!((listed.len(), &listed[0]["taskId"]), (1, &json!("t1")));
+    // So it is with two messages, and without a draft that was withdrawn.
+    let watched = hub.text(&["tasks", "create", "writer", "thoughts", "--watch"]);
+    assert!(watched.contains("\n\n") && watched.trim_end().ends_with("completed, 100%"), "{watched}");
+    let watched = hub.text(&["tasks", "create", "writer", "hello", "--watch"]);
+    assert!(watched.contains("(the agent withdraws this message)\n"), "{watched}");
     let events = hub.json(&["tasks", "watch", "writer", "t1"]);
     assert!(events.iter().any(|event| event["data"]["update"]["sessionUpdate"] == "plan"), "{events:?}");
     assert_eq!(events.last().expect("an end")["event"], "end");
@@ -156,7 +161,21 @@ fn a_task_is_followed_answered_and_cancelled() {
 fn a_message_is_sent_taken_and_acknowledged() {
     let data = tempfile::tempdir().expect("a folder");
     let hub = Hub::start(data.path());
-    let answer = hub.text(&["inbox", "send", "writer", "hello", "--sync"]);
+    let sent = [
+        "messages",
+        "send",
+        "writer",
+        "hello",
+        "--sync",
+        "--ttl",
+        "1m",
+        "--group",
+        "g",
+        "--correlation",
+        "c",
+        "--retry",
+    ];
+    let answer = hub.text(&sent);
     assert!(answer.contains("Hello!"), "{answer}");
 
     hub.text(&["agents", "register", "translator"]);
@@ -177,6 +196,8 @@ fn a_message_is_sent_taken_and_acknowledged() {
     assert_eq!(hub.text(&dead), "m2: error\n");
     assert!(hub.text(&["dead-letters", "list", "translator"]).contains("m2  error  local"));
     assert_eq!(hub.json(&["dead-letters", "list", "translator", "--tasks"]).len(), 0);
+    let absent = hub.run(&["dead-letters", "resend", "translator", "m9"]);
+    assert!(absent.contains("; a task needs `--task`") && absent.ends_with("exit 1"), "{absent}");
     assert_eq!(hub.text(&["dead-letters", "resend", "translator", "m2"]), "m2: sent again\n");
     let again = hub.run(&["dead-letters", "drop", "translator", "m2"]);
     assert!(again.contains("not a dead letter") && again.ends_with("exit 1"), "{again}");

@@ -87,7 +87,7 @@ fn helps() {
       connect       Connect a client on stdio, such as an editor, to an agent behind `duologue serve`
       agents        Find the agents of a hub, and register others
       tasks         Give the agents of a hub tasks: create, follow, answer and cancel them
-      inbox         Send messages to the agents of a hub, and take them as an agent
+      inbox         Send messages to the agents of a hub, and take them as an agent [alias: messages]
       dead-letters  Show the messages that a hub could not deliver, and send them again
       show          Show a recording: as text, as JSON, or as a page for a browser
       replay        Play the agent of a recording, or its client

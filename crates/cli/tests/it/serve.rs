@@ -388,7 +388,10 @@ fn a_server_starts_behind_the_agents_of_a_killed_one() {
     let _next = serve(&log);
     assert!(!is_left(&pid), "two servers have agents");
     let log = std::fs::read_to_string(log).expect("a log");
-    assert!(log.contains("waiting for the agents of an earlier server to end"), "{log}");
+    assert!(
+        log.contains("waiting until no other program and no agent of an earlier one uses this folder"),
+        "{log}"
+    );
 }
 
 #[test]

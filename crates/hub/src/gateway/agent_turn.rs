@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use duologue_client::{Client, Connection, Exchange, PromptBuilder, Session};
+use duologue_client::{Client, Connection, Exchange, HostContext, PromptBuilder, Session};
 use duologue_rpc::Transport;
 use duologue_schema::{
     Attachment, BlobResourceContents, ContentBlock, Conversation, EmbeddedResource, EmbeddedResourceResource,
-    MessageKind, PlanEntryStatus, RequestPermissionOutcome, RequestPermissionRequest,
+    MessageKind, PlanEntryStatus, RequestId, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SessionUpdate, TraceContext, serialized_len,
 };
 use duologue_store::TaskFailure;
@@ -33,8 +33,14 @@ const INTERRUPTED: &str = "interrupted";
 /// The time in which the agent closes a session.
 const CLOSE: Duration = Duration::from_secs(5);
 
-/// A question of the agent and the place for its answer.
-pub(crate) type WorkQuestion = (RequestPermissionRequest, oneshot::Sender<RequestPermissionOutcome>);
+/// A question of the agent.
+pub(crate) struct WorkQuestion {
+    /// The id of the request, which has the place of the question in the session.
+    pub(crate) id: Option<RequestId>,
+    pub(crate) request: RequestPermissionRequest,
+    /// The place for its answer.
+    pub(crate) answer: oneshot::Sender<RequestPermissionOutcome>,
+}
 
 /// A session that was opened for work.
 pub(crate) struct WorkSession {
@@ -74,13 +80,14 @@ impl WorkSession {
         let client = Client::new(()).on_with(
             (agent.config.questions, sender),
             async |(rule, sender): (WorkQuestions, mpsc::Sender<WorkQuestion>),
-                   _,
+                   context: HostContext,
                    request: RequestPermissionRequest| {
                 if let Some(outcome) = rule.answer(&request) {
                     return Ok(RequestPermissionResponse::from(outcome));
                 }
                 let (answer, answered) = oneshot::channel();
-                let _ = sender.send((request, answer)).await;
+                let id = context.request_id().cloned();
+                let _ = sender.send(WorkQuestion { id, request, answer }).await;
                 // Without an answer the agent may not do it.
                 let outcome = answered.await.unwrap_or(RequestPermissionOutcome::Cancelled);
                 Ok(RequestPermissionResponse::from(outcome))
@@ -149,7 +156,8 @@ pub(crate) fn failure_of(code: &str, error: &duologue_client::Error) -> TaskFail
         }
         // An error of the hub, which names the cause itself.
         duologue_client::Error::Response(response) if error.code().is_some() => {
-            let is_limit = error.code().is_some_and(|code| code == LIMIT_REACHED);
+            // A session was not opened.
+            let is_limit = code == failure::UNREACHABLE && error.code().as_deref() == Some(LIMIT_REACHED);
             let code = if is_limit { failure::OVERLOADED } else { code };
             let retryable = response.data_member("retryable").unwrap_or(true);
             TaskFailure::new(code, response.message.as_ref(), retryable)
@@ -163,6 +171,8 @@ pub(crate) fn failure_of(code: &str, error: &duologue_client::Error) -> TaskFail
 pub(crate) struct TurnOutput {
     conversation: Conversation,
     bytes: usize,
+    /// The entry of the conversation that the last update has changed.
+    pub(crate) entry: Option<usize>,
     /// The percent of the steps of the plan that are done.
     pub(crate) progress: Option<u8>,
 }
@@ -177,7 +187,7 @@ impl TurnOutput {
             self.progress =
                 (100 * done).checked_div(plan.entries.len()).and_then(|percent| u8::try_from(percent).ok());
         }
-        self.conversation.apply(update);
+        self.entry = self.conversation.apply(update);
         true
     }
 

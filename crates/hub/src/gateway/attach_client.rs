@@ -13,6 +13,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
+use crate::error::Error;
 use crate::gateway::attach::{ATTACH, first_line};
 use crate::gateway::config::AgentConfig;
 use crate::gateway::pauses::DoublingPause;
@@ -117,10 +118,13 @@ pub enum AttachmentEvent {
     },
 }
 
-/// The reason for which a gateway does not accept an agent. Another attempt would fail too.
+/// The reason for which an agent is not attached. Another attempt would fail too.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
+    /// The agent does not start, or does not answer.
+    #[error("{0}")]
+    Agent(Error),
     /// The connection failed.
     #[error("{0}")]
     Connect(HttpError),
@@ -141,7 +145,7 @@ impl Hub {
     ///
     /// # Errors
     ///
-    /// If the gateway refuses the agent for good.
+    /// If the agent does not start before the first attempt, or the gateway refuses it for good.
     ///
     /// # Cancel safety
     ///
@@ -151,6 +155,8 @@ impl Hub {
         attachment: &AgentAttachment,
         mut report: impl FnMut(AttachmentEvent),
     ) -> Result<(), AttachError> {
+        // The gateway would see that its connection ends, and not the reason.
+        self.reach_agent().await.map_err(AttachError::Agent)?;
         let mut failures = 0u32;
         loop {
             let mut is_attached = false;

@@ -517,6 +517,14 @@ impl GatewayConfig {
                 ));
             }
         }
+        for principal in &self.principals {
+            if let Some((role, agent)) = self.undiscovered(principal) {
+                let id = &principal.id;
+                return Err(format!(
+                    "{id:?} may send messages or tasks to the agent {agent:?} by its role {role:?}, and may not discover it; add `discover` to a rule of its roles"
+                ));
+            }
+        }
         let is_agent = |id: &String| {
             let mut of_principals = self.principals.iter().filter_map(|principal| principal.agent.as_ref());
             id == ALL_AGENTS
@@ -525,6 +533,12 @@ impl GatewayConfig {
         };
         for rule in &self.rules {
             let role = &rule.role;
+            if rule.actions.contains(&Action::Operate) && !rule.agents.iter().any(|agent| agent == ALL_AGENTS)
+            {
+                return Err(format!(
+                    "a rule gives the role {role:?} `operate` for single agents, which has no effect; use agents = [\"*\"]"
+                ));
+            }
             if let Some(agent) = rule.agents.iter().find(|agent| !is_agent(agent)) {
                 return Err(format!(
                     "a rule of the role {role:?} names the agent {agent:?}, which is neither in `agents` nor the `agent` of a principal; name one of them, or \"*\""
@@ -536,6 +550,27 @@ impl GatewayConfig {
 }
 
 impl GatewayConfig {
+    /// Returns a role by which a principal may send work to an agent that it can never find, and the agent.
+    fn undiscovered<'a>(&'a self, principal: &'a PrincipalConfig) -> Option<(&'a str, &'a str)> {
+        if principal.roles.iter().any(|role| role == ADMIN) {
+            return None;
+        }
+        let own = self.rules.iter().filter(|rule| principal.roles.contains(&rule.role));
+        let finds = |agent: &String| {
+            principal.agent.as_ref() == Some(agent)
+                || own.clone().filter(|rule| rule.actions.contains(&Action::Discover)).any(|rule| {
+                    agent == ALL_AGENTS || rule.agents.iter().any(|it| it == ALL_AGENTS || it == agent)
+                })
+        };
+        let works = |rule: &&AccessRule| {
+            rule.actions.iter().any(|action| matches!(action, Action::Message | Action::Task))
+        };
+        own.clone().filter(works).find_map(|rule| {
+            let agent = rule.agents.iter().find(|agent| !finds(agent))?;
+            Some((rule.role.as_str(), agent.as_str()))
+        })
+    }
+
     /// Returns true if there are principals beside the local user.
     pub(crate) fn has_principals(&self) -> bool {
         !self.principals.is_empty() || !self.token_providers.is_empty()
@@ -652,7 +687,7 @@ impl AgentConfig {
 /// The longest id of a principal, in bytes. The store has no longer ones.
 const PRINCIPAL_ID_BYTES: usize = 128;
 
-/// Returns true for a text that can be the id of a principal. It looks like no other one, and is a part of paths.
+/// Returns true for a text that can be the id of a principal: visible characters, and a part of a path.
 pub(crate) fn is_principal_id(id: &str) -> bool {
     let is_shown = |id: &str| !id.contains(char::is_control) && printable(id) == id;
     (1..=PRINCIPAL_ID_BYTES).contains(&id.len()) && id != "." && id != ".." && is_shown(id)

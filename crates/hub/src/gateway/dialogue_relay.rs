@@ -9,7 +9,6 @@ use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_client::exchange::Error as ExchangeError;
 use duologue_client::exchange::limits::{DIALOGUE_META_BYTES, MESSAGE_BYTES};
 use duologue_client::{Client, Connection, Error as ClientError, Extensions, Session};
 use duologue_rpc::{Error as PeerError, Lock as _};
@@ -228,14 +227,16 @@ impl DialogueWork {
     ) -> Result<Self, WorkEnd> {
         let session = DialogueWork::session_of_caller(task).unwrap_or_default();
         let (to_target, of_caller) = relay_channel();
+        let target = gateway.hosted(&task.key.agent);
+        let target = target.and_then(|it| it.hub.agent_presence(&task.key.owner, work.session.id().as_str()));
         let caller = CallerSide::open(gateway, task, &session, to_target.clone()).await;
         let caller = caller.map_err(|why| failed(failure::UNREACHABLE, why, false))?;
         let is_repeated = task.attempts > 1;
         for session in [&caller.session, &work.session] {
-            // A request brings the agent's session back behind a restart.
+            // A request brings the agent's session back behind a restart. Without envelopes it cannot be sent.
             if is_repeated && let Err(error) = session.peer_agent().ping().await {
                 // One whose context is lost cannot go on.
-                if !error.is_retryable() && !matches!(error, ExchangeError::NotSupported { .. }) {
+                if !error.is_retryable() {
                     return Err(failed(failure::UNREACHABLE, error.fault().message, false));
                 }
                 tracing::debug!(dialogue = task.key.task, %error, "a session of a dialogue has not answered");
@@ -273,6 +274,10 @@ impl DialogueWork {
                 end = forth.pass(of_caller) => Some(end),
                 end = back.pass(relayed) => Some(end),
                 end = server_ends(&server) => Some(end),
+                // Another process knows nothing of the dialogue.
+                () = agent_ends(target, is_repeated), if !is_remote => {
+                    Some(RelayEnd { why: "the process of the agent has ended".to_owned(), is_lost: false })
+                }
                 () = async { let _ = ending.wait_for(|is_over| *is_over).await; sleep(ENDING).await } => None,
             };
             caller.connection.close().await;
@@ -448,6 +453,16 @@ impl RelayWay {
             }
         }
     }
+}
+
+/// Waits until the agent of a session has ended. Behind a restart it comes back first.
+async fn agent_ends(presence: Option<watch::Receiver<bool>>, is_repeated: bool) {
+    let Some(mut presence) = presence else { return pending().await };
+    if is_repeated {
+        let _ = presence.wait_for(|is_there| *is_there).await;
+    }
+    // A session that has ended has no agent.
+    let _ = presence.wait_for(|is_there| !*is_there).await;
 }
 
 /// Waits until a session is closed. A session that has no other client is closed after some time, and no message shows that to a relay.

@@ -107,7 +107,7 @@ impl ErasureTurns {
 }
 
 fn being_erased(principal: &str) -> String {
-    format!("the data of {principal:?} is being erased already; retry when that has ended")
+    format!("the data of {principal:?} is being erased; retry when that has ended")
 }
 
 impl ErasureTurn {
@@ -297,7 +297,7 @@ mod tests {
         let refusal = |turn: Result<ErasureTurn, Refusal>| turn.expect_err("a refusal");
         let erasure = turns.erase("alice").expect("a turn");
         let again = refusal(turns.erase("alice"));
-        assert!(again.code == RefusalCode::Conflict && again.message.contains("already"), "{again}");
+        assert!(again.code == RefusalCode::Conflict && again.message.contains("is being erased"), "{again}");
         assert!(refusal(turns.attach("alice", "one")).code.is_retryable());
         assert!(turns.erase("bob").is_ok());
         assert_eq!(turns.export("alice").expect_err("a refusal").code, RefusalCode::Conflict);

@@ -90,7 +90,7 @@ impl HostedEntry {
             let entry = HostedEntry::remote(config.clone(), home, None, calls, limits)?;
             return Ok(HostedEntry { rest, ..entry });
         }
-        let cwd = config.cwd.as_deref().map(folder).transpose()?;
+        let cwd = config.cwd.as_deref().map(work_folder).transpose()?;
         let own = folder(&home.join("home"))?;
         let mut settings = HubSettings::new(command(config, own)?, home);
         let mut roots = config.roots.clone();
@@ -165,6 +165,14 @@ impl HostedEntry {
         entry.card = JsonText::of(&card)?;
         Ok(entry)
     }
+}
+
+/// Creates the folder of work. Its path can be misspelt, so the log says that it was not there.
+fn work_folder(path: &Path) -> Result<PathBuf, Error> {
+    if !path.exists() {
+        tracing::warn!(folder = %path.display(), "the folder of an agent's work was not there and is created");
+    }
+    folder(path)
 }
 
 /// Creates a folder, and returns its absolute path without links and `..`, which sessions refuse.

@@ -122,6 +122,11 @@ async fn answer(
     let content: MessageContent = message.content.parse().map_err(|error| error.to_string())?;
     let gone = || "the agent is not in the configuration any more".to_owned();
     let agent = gateway.hosted(&message.agent).ok_or_else(gone)?;
+    if message.handed_seq == Some(message.seq) && content.metadata["retry"] != "safe" {
+        // The configuration had an agent elsewhere in the place of this one.
+        let why = "another agent had the message before this one was configured in its place";
+        return Err(AnswerFailure::of(TaskFailure::RESTARTED, why));
+    }
     let limit = Instant::now() + Duration::from_secs(gateway.config.limits.task_seconds);
     let trace = message.trace.as_deref().and_then(TraceContext::new);
     let opened = MessageSession::open(&agent, message, trace.as_ref()).await;
@@ -247,8 +252,8 @@ async fn follow(
                 None => break,
             },
             // A message has nobody who answers questions. A task can have them.
-            Some((_, answer)) = work.questions.recv() => {
-                let _ = answer.send(RequestPermissionOutcome::Cancelled);
+            Some(question) = work.questions.recv() => {
+                let _ = question.answer.send(RequestPermissionOutcome::Cancelled);
             }
         }
     }

@@ -9,6 +9,7 @@ mod acp;
 mod agent_calls;
 mod agent_environment;
 mod agent_turn;
+mod asked_questions;
 mod attach;
 mod attach_client;
 mod config;
@@ -78,6 +79,7 @@ use crate::clock::HubClock;
 use crate::deliveries::{Deliveries, DeliverySettings};
 use crate::error::Error;
 use crate::gateway::access::Authenticated;
+use crate::gateway::asked_questions::AskedQuestions;
 use crate::gateway::dialogue_relay::DialogueRelays;
 use crate::gateway::erasure::{ErasureTurns, LeftErasures};
 use crate::gateway::hosted::{AgentFolders, HostedEntry};
@@ -169,6 +171,8 @@ pub(crate) struct GatewayShared {
     pub(crate) routing: RoutingTurns,
     /// The output of tasks, for the agents that have delegated them.
     pub(crate) outputs: TaskOutputs,
+    /// The questions of running tasks.
+    pub(crate) asked: AskedQuestions,
     /// The dialogues of agents with each other.
     pub(crate) relays: DialogueRelays,
     pub(crate) data: PathBuf,
@@ -239,6 +243,7 @@ impl Gateway {
             new_calls: Mutex::new(Some(new_calls)),
             work: watch::Sender::default(),
             routing: RoutingTurns::default(),
+            asked: AskedQuestions::default(),
             outputs: TaskOutputs::default(),
             relays: DialogueRelays::default(),
             data,

@@ -21,6 +21,8 @@ const BEAT: Duration = Duration::from_secs(20);
 /// The pause before an agent is dialled again.
 const PAUSE: DoublingPause =
     DoublingPause { first: Duration::from_millis(500), longest: Duration::from_secs(15) };
+/// The longest of these pauses for an agent that attaches.
+const ATTACHED_PAUSE: Duration = Duration::from_secs(3);
 /// The pause while an earlier connection of an agent ends.
 const EARLIER_END: Duration = Duration::from_millis(20);
 
@@ -99,8 +101,13 @@ async fn connect_again(gateway: &GatewayShared, entry: &HostedEntry, remote: &Re
                 }
             }
             Err(error) => {
-                tracing::debug!(%agent, %error, "an agent on another machine is not reached");
-                sleep(PAUSE.after(failures)).await;
+                if failures == 0 {
+                    tracing::warn!(%agent, %error, "an agent on another machine is not reached");
+                }
+                let pause = PAUSE.after(failures);
+                // A program that attaches pauses itself, and another one can come in its place.
+                let is_attached = remote.is_attached();
+                sleep(if is_attached { pause.min(ATTACHED_PAUSE) } else { pause }).await;
                 failures += 1;
             }
         }

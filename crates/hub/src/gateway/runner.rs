@@ -291,7 +291,7 @@ pub(crate) fn queue_ends(store: &dyn Store, time: StoreTime, mut offset: u64) ->
     (query.callback_due, query.offset) = (true, offset);
     let page = store.tasks(&query)?;
     let mut left = page.total;
-    let (mut full, mut failed) = (HashSet::new(), None);
+    let mut full = HashSet::new();
     for task in page.items {
         if full.contains(&task.key.owner) {
             offset += 1;
@@ -306,13 +306,11 @@ pub(crate) fn queue_ends(store: &dyn Store, time: StoreTime, mut offset: u64) ->
             // Another change of the task was first, and a later sweep finds it.
             Err(StoreError::VersionLost { .. }) => offset += 1,
             Err(error) => {
+                let task = task.key.task.as_str();
+                tracing::error!(task, %error, "the last posts of a task could not be queued; a later sweep tries again");
                 offset += 1;
-                failed.get_or_insert(error);
             }
         }
-    }
-    if let Some(error) = failed {
-        tracing::error!(%error, "the last posts of tasks could not be queued; a later sweep tries again");
     }
     Ok(if offset < left { offset } else { 0 })
 }
@@ -341,7 +339,8 @@ fn queue_end(store: &dyn Store, time: StoreTime, task: &StoredTask) -> duologue_
 /// Returns the post for the callback of a task that has ended.
 pub(crate) fn callback(task: &StoredTask) -> duologue_store::Result<Option<StoreChange>> {
     let Some(url) = &task.callback else { return Ok(None) };
-    let mut body = json!({"taskId": task.key.task, "status": states::task_status(&task.state)});
+    let (id, agent) = (&task.key.task, &task.key.agent);
+    let mut body = json!({"taskId": id, "agentId": agent, "status": states::task_status(&task.state)});
     match (&task.result, &task.error) {
         (_, Some(error)) => body["error"] = serde_json::to_value(error).unwrap_or_default(),
         (Some(result), None) => body["result"] = result.parse()?,

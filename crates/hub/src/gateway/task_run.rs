@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use duologue_rpc::raw_message::beginning;
 use duologue_schema::envelope::TaskState;
-use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, TraceContext};
+use duologue_schema::{
+    RequestPermissionOutcome, RequestPermissionRequest, SessionId, SessionUpdate, TraceContext,
+};
 use duologue_store::{
     Error as StoreError, JsonText, LeaseToken, Leased, NewDelivery, NewQuestion, OutboxKind, QuestionQuery,
     QuestionState, Store, StoreBatch, StoreChange, StorePage, StoreSettings, StoreTopic, StoreWatch,
@@ -23,15 +25,17 @@ use duologue_store::{
 use futures_util::future::select_all;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession, failure_of};
+use crate::gateway::asked_questions::AskedPlace;
 use crate::gateway::dialogue_relay::{DIALOGUE, DialogueWork, relay_channel};
 use crate::gateway::result_size::json_beginning;
 use crate::gateway::runner::{LEASE, RENEWAL, callback, extend_lease, insist, renewing, stream_key};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events, failure};
+use crate::projection::position_of;
 use crate::question::answered_option;
 
 /// The time between two writes of progress and output.
@@ -60,11 +64,18 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
         // Its turn ended with its last worker.
         return run.finish(&task, Cancelled::Asked.end(Duration::ZERO)).await;
     }
-    let mut session = match renewing(&run.gateway, lease, run.open(&task)).await {
-        Ok(session) => session,
+    if task.handed_at.is_some() && !may_repeat(&task) {
+        // The configuration had an agent elsewhere in the place of this one.
+        let why = "another agent had the task before this one was configured in its place";
+        return run.finish(&task, TaskEnd::failed(TaskFailure::RESTARTED, why, true)).await;
+    }
+    let limit = Instant::now() + run.limit(&task);
+    let mut session = match timeout_at(limit, renewing(&run.gateway, lease, run.open(&task))).await {
+        Ok(Ok(session)) => session,
         // The next start returns it to its place.
-        Err(_) if run.gateway.is_draining() || run.gateway.is_closing() => return,
-        Err(end) => return run.finish(&task, end).await,
+        _ if run.gateway.is_draining() || run.gateway.is_closing() => return,
+        Ok(Err(end)) => return run.finish(&task, end).await,
+        Err(_) => return run.finish(&task, Cancelled::Timeout.end(run.limit(&task))).await,
     };
     if let Err(refusal) = run.start(&session).await {
         // It was cancelled meanwhile, or the store has failed for too long and the task returns to its place.
@@ -72,7 +83,7 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
         let (agent, owner) = (run.gateway.hosted(&task.key.agent), &task.key.owner);
         return run.gateway.leave(session, agent, owner, found_again(&task)).await;
     }
-    let ended = run.work(&task, &mut session, changes, &mut place).await;
+    let ended = run.work(&task, &mut session, changes, limit, &mut place).await;
     if task.kind == DIALOGUE && task.retry_safe && (ended.is_lost || run.gateway.is_closing()) {
         session.leave().await;
     } else {
@@ -87,6 +98,12 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
         return extend_lease(&run.gateway, lease, Duration::ZERO).await;
     }
     run.finish(&task, ended).await;
+}
+
+/// Returns true if the sender of a task lets another attempt follow one that an agent has begun.
+fn may_repeat(task: &StoredTask) -> bool {
+    let metadata: Value = task.metadata.parse().unwrap_or_default();
+    metadata["retry"] == "safe"
 }
 
 /// Returns the check if a task is still there. A later one with its id is another task.
@@ -299,15 +316,27 @@ impl TaskRun {
         task: &StoredTask,
         session: &mut WorkSession,
         changes: StoreWatch,
+        limit: Instant,
         place: &mut WorkPlace,
     ) -> TaskEnd {
-        match renewing(&self.gateway, self.lease, WorkTurn::begin(&self.gateway, session, task)).await {
-            Ok(turn) => {
+        let begun = renewing(&self.gateway, self.lease, WorkTurn::begin(&self.gateway, session, task));
+        match timeout_at(limit, begun).await {
+            Ok(Ok(turn)) => {
                 place.begin();
-                self.follow(task, turn, session, changes, place).await
+                let mut open = OpenQuestions::default();
+                let end = self.follow(task, turn, session, (changes, limit), &mut open, place).await;
+                self.end_questions(open.all.drain(), true).await;
+                end
             }
-            Err(end) => end.into(),
+            Ok(Err(end)) => end.into(),
+            Err(_) => Cancelled::Timeout.end(self.limit(task)),
         }
+    }
+
+    /// Returns the time in which the task has to end.
+    fn limit(&self, task: &StoredTask) -> Duration {
+        let default = Duration::from_secs(self.gateway.config.limits.task_seconds);
+        task.timeout_ms.map_or(default, Duration::from_millis)
     }
 
     /// Follows the turn to its end.
@@ -316,15 +345,15 @@ impl TaskRun {
         task: &StoredTask,
         mut turn: WorkTurn,
         work: &mut WorkSession,
-        mut changes: StoreWatch,
+        (mut changes, timeout): (StoreWatch, Instant),
+        open: &mut OpenQuestions,
         place: &WorkPlace,
     ) -> TaskEnd {
-        let limits = &self.gateway.config.limits;
-        let limit = task.timeout_ms.map_or(Duration::from_secs(limits.task_seconds), Duration::from_millis);
-        let timeout = Instant::now() + limit;
+        let limit = self.limit(task);
         let mut chunks = ChunkPosts::of(task);
         let mut output = TurnOutput::default();
-        let mut open = OpenQuestions::default();
+        // The entry of the message that the last text is in.
+        let mut last_message = None;
         let mut written_progress = None;
         let mut next_renewal = Instant::now() + RENEWAL;
         let mut next_write: Option<Instant> = None;
@@ -334,7 +363,7 @@ impl TaskRun {
         let mut must_look = true;
         loop {
             if std::mem::take(&mut must_look) {
-                match self.look(&mut open).await {
+                match self.look(open).await {
                     Ok(Looked::Working) => {}
                     Ok(Looked::Cancelling) if cancelled.is_none() => {
                         turn.cancel();
@@ -372,9 +401,13 @@ impl TaskRun {
                             WorkNews::Text(_) => {}
                             WorkNews::Progress(percent) => output.progress = Some(*percent),
                         }
-                        if let Some(text) = agent_text(&news) {
-                            self.gateway.outputs.add(&self.key, text);
-                            chunks.add(text);
+                        if let Some(text) = agent_text(&news).filter(|text| !text.is_empty()) {
+                            // As between the messages of a result.
+                            let is_next = last_message.replace(output.entry).is_some_and(|last| last != output.entry);
+                            for text in [if is_next { "\n\n" } else { "" }, text] {
+                                self.gateway.outputs.add(&self.key, text);
+                                chunks.add(text);
+                            }
                         }
                         if !chunks.waiting.is_empty() || output.progress != written_progress {
                             next_write.get_or_insert_with(|| Instant::now() + WRITE_PAUSE);
@@ -386,22 +419,22 @@ impl TaskRun {
                     None => break,
                 },
                 Some(question) = work.questions.recv() => {
-                    match self.ask(&mut open, question).await {
+                    match self.ask(open, question, work.session.id()).await {
                         Ok(()) => place.ask(),
                         // Without an answer the agent may not do it: the question was dropped.
                         Err(_) => tracing::warn!(task = self.key.task.as_str(), "a question of a task could not be stored"),
                     }
                 }
                 question = open.given_elsewhere() => {
-                    open.all.remove(&question);
-                    self.withdraw(vec![question], open.all.is_empty()).await;
+                    let ended = open.all.remove_entry(&question);
+                    self.end_questions(ended, open.all.is_empty()).await;
                 }
                 () = changes.changed() => must_look = true,
                 () = alarm => {
                     let now = Instant::now();
                     if now >= next_renewal {
                         next_renewal = now + RENEWAL;
-                        self.withdraw_expired(&mut open).await;
+                        self.withdraw_expired(open).await;
                         extend_lease(&self.gateway, self.lease, LEASE).await;
                     }
                     if next_write.is_some_and(|at| now >= at) {
@@ -462,9 +495,17 @@ impl TaskRun {
     }
 
     /// Stores a question, and marks the task as waiting for input.
-    async fn ask(&self, open: &mut OpenQuestions, question: WorkQuestion) -> Result<(), Refusal> {
-        let (request, answer) = question;
+    async fn ask(
+        &self,
+        open: &mut OpenQuestions,
+        question: WorkQuestion,
+        session: &SessionId,
+    ) -> Result<(), Refusal> {
+        let WorkQuestion { id: request_id, request, answer } = question;
         let id = crate::unique_id::new_id().to_string();
+        let position = request_id.and_then(|id| position_of(session, id.token()));
+        let asked = &self.gateway.asked;
+        let place = position.map(|at| asked.add(self.key.clone(), &id, session.as_str(), at));
         let body = JsonText::of(&json!({
             "type": "permission", "toolCall": request.tool_call, "options": request.options,
         }))?;
@@ -477,7 +518,7 @@ impl TaskRun {
             Ok(Some((update.state(state), vec![StoreChange::AddQuestion(new.clone())])))
         })
         .await?;
-        open.all.insert(id, OpenQuestion { request, answer, since: Instant::now() });
+        open.all.insert(id, OpenQuestion { request, answer, place, since: Instant::now() });
         Ok(())
     }
 
@@ -485,26 +526,27 @@ impl TaskRun {
     async fn withdraw_expired(&self, open: &mut OpenQuestions) {
         let limit = Duration::from_secs(self.gateway.config.limits.question_seconds);
         let expired = open.take_older_than(limit);
-        self.withdraw(expired, open.all.is_empty()).await;
+        self.end_questions(expired, open.all.is_empty()).await;
     }
 
-    /// Withdraws questions. Without another one the task goes on.
-    async fn withdraw(&self, questions: Vec<String>, is_last: bool) {
-        if questions.is_empty() {
-            return;
-        }
-        let key = self.key.clone();
-        let withdrawn = self.change_with(move |task, update| {
-            let goes_on = is_last && task.state == TaskState::InputRequired;
-            let update = if goes_on { update.state(TaskState::Working) } else { update };
-            let withdrawn = questions.iter().cloned();
-            let changes =
-                withdrawn.map(|question| StoreChange::WithdrawQuestion { task: key.clone(), question });
-            Ok(Some((update, changes.collect())))
-        });
-        if let Err(refusal) = withdrawn.await {
-            // Somebody has answered in the same moment. The agent has the cancellation already.
-            tracing::debug!(task = self.key.task.as_str(), %refusal, "a question was not withdrawn");
+    /// Withdraws questions that need no answer any more. One whose answer is being given has that. Without another question the
+    /// task goes on. Until it is stored the questions are those of the worker.
+    async fn end_questions(&self, ended: impl IntoIterator<Item = (String, OpenQuestion)>, are_last: bool) {
+        for (id, question) in ended {
+            if let Some(place) = &question.place {
+                place.settled().await;
+            }
+            let key = self.key.clone();
+            let withdrawn = self.change_with(move |task, update| {
+                let goes_on = are_last && task.state == TaskState::InputRequired;
+                let update = if goes_on { update.state(TaskState::Working) } else { update };
+                let withdraw = StoreChange::WithdrawQuestion { task: key.clone(), question: id.clone() };
+                Ok(Some((update, vec![withdraw])))
+            });
+            if let Err(refusal) = withdrawn.await {
+                // It has an answer. The agent has that, or the cancellation.
+                tracing::debug!(task = self.key.task.as_str(), %refusal, "a question was not withdrawn");
+            }
         }
     }
 
@@ -647,6 +689,8 @@ struct OpenQuestions {
 struct OpenQuestion {
     request: RequestPermissionRequest,
     answer: oneshot::Sender<RequestPermissionOutcome>,
+    /// Its place in the session.
+    place: Option<AskedPlace>,
     since: Instant,
 }
 
@@ -679,9 +723,9 @@ impl OpenQuestions {
         if given.is_empty() { pending().await } else { select_all(given).await.0 }
     }
 
-    /// Cancels the questions that nobody has answered in time, and returns their ids.
-    fn take_older_than(&mut self, limit: Duration) -> Vec<String> {
-        self.all.extract_if(|_, question| question.since.elapsed() >= limit).map(|(id, _)| id).collect()
+    /// Returns the questions that nobody has answered in time.
+    fn take_older_than(&mut self, limit: Duration) -> Vec<(String, OpenQuestion)> {
+        self.all.extract_if(|_, question| question.since.elapsed() >= limit).collect()
     }
 }
 

@@ -31,6 +31,18 @@ pub enum RefusedAddress {
     Reserved,
 }
 
+impl RefusedAddress {
+    /// Returns the setting that allows the address, as the rest of a sentence.
+    pub(crate) fn setting(self) -> &'static str {
+        match self {
+            RefusedAddress::Loopback => {
+                ", or allow this machine with `loopback_callbacks` (`OutboundSettings::allow_loopback`)"
+            }
+            _ => "",
+        }
+    }
+}
+
 impl fmt::Display for RefusedAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {

@@ -19,7 +19,7 @@ pub enum OutboundError {
         reason: String,
     },
     /// An address of the host is refused, and so the host is.
-    #[error("{url} is refused: it has an address that is {reason}; name a host of the public network")]
+    #[error("{url} is refused: it has an address that is {reason}; name a host of the public network{}", .reason.setting())]
     Refused {
         /// Scheme, host and port.
         url: String,

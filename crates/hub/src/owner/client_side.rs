@@ -344,7 +344,7 @@ impl SessionOwner {
         id: &RawValue,
         outcome: ResponseOutcome<'_>,
     ) -> bool {
-        let Some(position) = position_of(&self.session, id) else { return false };
+        let Some(position) = position_of(&self.session, id.get()) else { return false };
         if let Some(request) = self.state.host_requests.get(&position).filter(|it| it.client == *client) {
             let (agent_id, method) = (request.id.clone(), request.method.clone());
             let event = HubEvent::HostAnswer { request: position, client: None };

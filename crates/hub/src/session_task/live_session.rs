@@ -67,6 +67,8 @@ pub(crate) enum SessionCommand {
         client: ClientKey,
         /// The position of the question. `None` for the only one that is open.
         question: Option<u64>,
+        /// True for a question of a task, which its worker has.
+        is_of_work: bool,
         answer: Value,
         done: oneshot::Sender<Result<GivenAnswer, AnswerFault>>,
     },
@@ -131,6 +133,8 @@ pub(crate) struct LiveSession {
     pub(crate) visible: watch::Receiver<u64>,
     /// True while a prompt runs.
     pub(crate) has_turn: watch::Receiver<bool>,
+    /// True while the agent is there: its process, or the connection to it.
+    pub(crate) has_agent: watch::Receiver<bool>,
     /// The positions of the questions that wait for an answer, and that no worker of the server answers.
     pub(crate) questions: watch::Receiver<Vec<u64>>,
     /// The log, while the task or a reader of it runs.

@@ -294,8 +294,8 @@ async fn a_client_that_resumes_learns_that_the_log_failed() {
         let session = new["result"]["sessionId"].as_str().unwrap();
         first.send(2, "session/prompt", text_prompt(&json!(session), "permission")).await;
         while first.next().await["method"] != "session/request_permission" {}
-        let folder = data.path().join("sessions").join(session);
-        std::fs::rename(&folder, data.path().join("moved")).unwrap();
+        // The segment of the next record cannot be made. A sync of those before it can still run.
+        std::fs::create_dir(data.path().join("sessions").join(session).join(".new")).unwrap();
         let meta = json!({"duologue": {"after": {"position": "1-0", "frames": 0}}});
         let resume = json!({"sessionId": session, "cwd": "/tmp", "_meta": meta});
         let refused = second.request(1, "session/resume", resume).await;

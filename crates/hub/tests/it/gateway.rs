@@ -230,7 +230,9 @@ async fn a_task_runs_as_a_turn_and_queues_its_posts() {
         posts.iter().filter(|post| post.url == url).map(|post| post.body.parse().unwrap()).collect()
     };
     let done = bodies("https://example.com/done");
-    assert_eq!(done, [json!({"taskId": "t1", "status": "completed", "result": result(&ended)})]);
+    let agent = &ended.key.agent;
+    let expected = json!({"taskId": "t1", "agentId": agent, "status": "completed", "result": result(&ended)});
+    assert_eq!(done, [expected]);
     let chunks = bodies("https://example.com/chunks");
     let last = chunks.len() - 1;
     for (position, chunk) in chunks.iter().enumerate() {

@@ -17,7 +17,7 @@ pub struct GatewayLimits {
     pub task_seconds: u64,
     /// The seconds for which a question of a task waits for its answer. 86,400 by default.
     pub question_seconds: u64,
-    /// The requests of a principal in a minute. 6,000 by default.
+    /// The requests of a principal over REST in a minute. Those of `/acp` and `/attach` are not counted. 6,000 by default.
     pub requests_per_minute: u32,
     /// The requests that wait, stream or read pages at once, of all principals. One counts until its response has been
     /// sent. 1,024 by default.

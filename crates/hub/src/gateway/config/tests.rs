@@ -16,11 +16,14 @@ fn a_rule_or_role_without_effect_is_refused() {
         format!("[[rules]]\nrole = \"user\"\nactions = [{action:?}]\nagents = [{agent:?}]\n")
     };
     for (role, agent_of_rule, action, fault) in [
-        ("user", "writer", "task", ""),
+        ("user", "writer", "discover", ""),
         ("user", "polls", "task", ""),
         ("admin", "*", "operate", ""),
+        ("user", "writer", "task", "the agent \"writer\" by its role \"user\", and may not discover it"),
+        ("user", "*", "message", "may not discover it"),
+        ("user", "writer", "operate", "`operate` for single agents"),
         ("usr", "writer", "task", "\"p\" has the role \"usr\""),
-        ("user", "witer", "task", "names the agent \"witer\""),
+        ("user", "witer", "discover", "names the agent \"witer\""),
     ] {
         let text = format!("{agent}{}{}", principal(role), rule(agent_of_rule, action));
         let config: GatewayConfig = toml::from_str(&text).unwrap();

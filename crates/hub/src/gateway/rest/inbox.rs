@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::gateway::access::Action;
+use crate::gateway::failure;
 use crate::gateway::rest::messages::{RestContent, RestMessageStatus, kept_content, message_error};
 use crate::gateway::rest::request::{JsonBody, OnceBatch, PathOf, QueryOf, RestCaller, RestReply};
 use crate::gateway::rest::sent_reply::SentReply;
@@ -396,7 +397,8 @@ pub(crate) async fn nack_message(
         let delay = Duration::from_millis(delay.map_or(0, |delay| delay.0)).min(longest);
         (StoreChange::NackMessage { lease, delay, error }, RestMessageStatus::Received)
     } else {
-        let error = error.unwrap_or_else(|| "rejected".to_owned());
+        let error =
+            error.unwrap_or_else(|| format!("{}: it was rejected without a reason", failure::UNDELIVERABLE));
         (StoreChange::RejectMessage { lease, error }, RestMessageStatus::Error)
     };
     end_lease(&caller, target, "nack_message", &body.bytes, (lease, change), status).await

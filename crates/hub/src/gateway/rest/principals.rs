@@ -52,7 +52,7 @@ pub(crate) struct ErasedQuery {
 pub(crate) struct RestErased {
     /// The principal.
     principal_id: String,
-    /// The number of records that were removed, with the tasks of others that its agents have ended with.
+    /// The number of records that were removed.
     removed: u64,
 }
 
@@ -76,7 +76,7 @@ async fn require_data(caller: &RestCaller, principal: &str) -> Result<(), Refusa
 #[utoipa::path(
     get, path = "/principals/{principalId}/data", tag = "principals", params(PrincipalTarget),
     responses(
-        (status = 200, content_type = "application/x-ndjson", body = String, description = "The records. If the export fails, or its data is erased meanwhile, the body is cut."),
+        (status = 200, content_type = "application/x-ndjson", body = String, description = "The records. If the export fails, or an erasure of the principal begins meanwhile, the body is cut."),
         (status = 409, body = crate::gateway::rest::RefusalBody, description = "The data is being erased."),
     ),
 )]
@@ -156,7 +156,7 @@ impl Export {
             self.send_records(gateway, principal).await?;
             self.send_sessions(gateway, principal).await?;
             self.flush(0).await?;
-            if self.watched.is_incomplete() { Err(ExportEnd::Erased) } else { Ok(()) }
+            self.require_whole()
         };
         let ended = sent.await;
         match ended {
@@ -212,6 +212,11 @@ impl Export {
         Ok(())
     }
 
+    /// Ends the export if an erasure has begun.
+    fn require_whole(&self) -> Result<(), ExportEnd> {
+        if self.watched.is_incomplete() { Err(ExportEnd::Erased) } else { Ok(()) }
+    }
+
     fn redacted(&mut self, mut record: LogRecord) -> LogRecord {
         if let Some(redactor) = &mut self.redactor {
             let line = RecordedLine::new(Side::Agent, record.line.to_vec());
@@ -240,6 +245,7 @@ impl Export {
 
     /// Takes room for the next part. The parts before can have all of it until the client reads them.
     async fn take_room(&mut self) -> Result<(), ExportEnd> {
+        self.require_whole()?;
         tokio::select! {
             taken = self.admission.take_room() => taken.map_err(|_| ExportEnd::Failed(Error::Closed)),
             () = self.sender.closed() => Err(ExportEnd::Closed),

@@ -252,6 +252,21 @@ pub(crate) fn repeated(
     known.and_then(|known| known.response).map(|response| response.parse()).transpose()
 }
 
+/// Refuses a key that a request with another content has used. The store does so too, behind what a request has done elsewhere.
+pub(crate) fn require_unused(
+    store: &dyn Store,
+    once: Option<&OnceKey>,
+    time: StoreTime,
+) -> duologue_store::Result<()> {
+    let Some(OnceKey { seen, .. }) = once else { return Ok(()) };
+    match store.remembered(&seen.key, time)? {
+        Some(known) if known.digest != seen.digest => {
+            Err(duologue_store::Error::KeyReused { key: seen.key.key.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A response of JSON that can be remembered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RestReply {

@@ -46,7 +46,7 @@ pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
     get, path = "/agents/{agentId}/tasks/{taskId}/events", tag = "tasks",
     params(
         TaskTarget, OwnerQuery,
-        ("Last-Event-ID" = Option<String>, Header, pattern = "^([0-9]{1,15}(-[0-9]{1,15}){2})?$", description = "The id of the last event that the client has received, or nothing."),
+        ("Last-Event-ID" = Option<String>, Header, pattern = "^([0-9]{1,15}(-[0-9]{1,15}){0,2})?$", description = "The id of the last event that the client has received, or nothing."),
     ),
     responses(
         (status = 200, content_type = "text/event-stream", body = String, description = "The events."),
@@ -99,10 +99,13 @@ struct TaskEventId {
 
 impl TaskEventId {
     fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.split('-').map(event_number);
-        let mut next = || numbers.next().flatten();
-        let id = TaskEventId { created: next()?, version: next()?, position: next()? };
-        numbers.next().is_none().then_some(id)
+        let numbers: Vec<u64> = text.split('-').map(event_number).collect::<Option<_>>()?;
+        match numbers[..] {
+            [created, version, position] => Some(TaskEventId { created, version, position }),
+            // One of an earlier version of the server is that of no task.
+            [_] | [_, _] => Some(TaskEventId { created: u64::MAX, version: 0, position: 0 }),
+            _ => None,
+        }
     }
 }
 

@@ -3,23 +3,27 @@
 use axum::http::StatusCode;
 use duologue_schema::PermissionOptionKind;
 use duologue_store::{
-    JsonText, QuestionQuery, QuestionState, Store, StoreBatch, StoreChange, StorePage, StoredQuestion,
-    StoredTaskKey,
+    JsonText, QuestionQuery, QuestionState, Store, StoreBatch, StoreChange, StorePage, StoreTime,
+    StoredQuestion, StoredTask, StoredTaskKey,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::audit::{self, AuditedQuestion};
-use crate::gateway::Refusal;
+use crate::gateway::asked_questions::AskedQuestion;
 use crate::gateway::rest::request::{
-    JsonBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, repeated,
+    JsonBody, OnceBatch, OnceKey, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, require_unused,
 };
 use crate::gateway::rest::sent_reply::SentReply;
+use crate::gateway::rest::session_log::log_refusal;
 use crate::gateway::rest::tasks::{require_owner, visible_task};
 use crate::gateway::rest::values::{OwnerQuery, RestId, TaskTarget, conflict};
+use crate::gateway::{Refusal, RefusalCode};
 use crate::input::QuestionDecision;
 use crate::question::{answered_option, permission_decision};
+use crate::record::ClientKey;
+use crate::session_questions::AnswerFault;
 
 /// The state of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -185,59 +189,145 @@ pub(crate) async fn answer_input(
 ) -> Result<RestReply, Refusal> {
     let task = visible_task(&caller, target, query.owner).await?;
     require_owner(&caller, &task)?;
-    let gateway = caller.gateway();
-    let time = gateway.time();
     let seen = caller.once("answer_input", &body.bytes)?;
-    let RestAnswer { question_id, answer } = body.value;
-    let (key, answered_by) = (task.key, caller.id().to_owned());
-    let (agent, task_id, session) = (key.agent.clone(), key.task.clone(), task.session);
-    let chosen = answer.clone();
-    let give = move |store: &dyn Store| {
-        let question = match question_id {
-            Some(question) => question.0,
-            // A repeated answer finds no question any more, but its key has the response.
-            None => match repeated(store, seen.as_ref(), time)? {
-                Some(reply) => return Ok(Ok((reply, None))),
-                None => match only_question(store, key.clone())? {
-                    Ok(question) => question,
-                    Err(refusal) => return Ok(Err(refusal)),
-                },
-            },
-        };
-        let answered = RestAnswered {
-            task_id: key.task.clone(),
-            question_id: question.clone(),
-            status: RestQuestionState::Answered,
-        };
-        let reply = RestReply::kept(StatusCode::OK, &answered)?;
-        let asked = key.clone();
-        let change =
-            StoreChange::AnswerQuestion { task: key, question: question.clone(), answer, answered_by };
-        match OnceBatch::new(StoreBatch::new(time).with(change), seen).apply(store, reply, |_| Ok(None)) {
-            Ok(OnceOutcome { reply, first: None }) => Ok(Ok((reply, None))),
-            Ok(OnceOutcome { reply, first: Some(_) }) => {
-                let decision = decision(store.question(&asked, &question)?, &chosen);
-                Ok(Ok((reply, Some((question, decision)))))
-            }
-            Err(duologue_store::Error::NoRecord { .. } | duologue_store::Error::WrongState { .. }) => {
-                Ok(Err(conflict(
-                    "the task has no such open question: it has an answer, its agent needs none any more, or none came within `limits.question_seconds`",
-                )))
-            }
-            Err(error) => Err(error),
+    // An answer that the agent has is stored, also if the client leaves.
+    let answering = tokio::spawn(answer_task(caller, task, seen, body.value));
+    let panicked = |_| Refusal::new(RefusalCode::Internal, "the answer could not be given");
+    answering.await.map_err(panicked)?
+}
+
+async fn answer_task(
+    caller: RestCaller,
+    task: StoredTask,
+    seen: Option<OnceKey>,
+    RestAnswer { question_id, answer }: RestAnswer,
+) -> Result<RestReply, Refusal> {
+    let gateway = caller.gateway();
+    // A repeated answer finds no question any more, but its key has the response.
+    if let Some(reply) = caller.repeated(seen.as_ref()).await? {
+        return Ok(reply);
+    }
+    let limit = gateway.store.settings().content_bytes;
+    if answer.as_str().len() > limit {
+        return Err(Refusal::invalid(format!("answer: it has more than {limit} bytes")));
+    }
+    let key = task.key;
+    let question = match question_id {
+        Some(question) => question.0,
+        None => {
+            let key = key.clone();
+            gateway.in_store(move |store| only_question(store, key)).await??
         }
     };
-    let (reply, answered) = gateway.in_store(give).await??;
-    if let Some((question, decision)) = answered {
+    let time = gateway.time();
+    let asked = gateway.asked.find(&key, &question);
+    let answering = match &asked {
+        Some(asked) => {
+            let answering = asked.answering.lock().await;
+            let (key, question, seen) = (key.clone(), question.clone(), seen.clone());
+            let find = move |store: &dyn Store| {
+                require_unused(store, seen.as_ref(), time)?;
+                store.question(&key, &question)
+            };
+            let found = gateway.in_store(find).await?;
+            if found.is_none_or(|found| found.state != QuestionState::Open) {
+                return Err(not_open());
+            }
+            Some(answering)
+        }
+        // Its worker has ended it.
+        None if gateway.hosted(&key.agent).is_some() => return Err(not_open()),
+        None => None,
+    };
+    if let Some(asked) = &asked {
+        give(&caller, &key, asked, &answer).await?;
+    }
+    let record = |seen: Option<OnceKey>| {
+        let (key, question, answer) = (key.clone(), question.clone(), answer.clone());
+        let answered_by = caller.id().to_owned();
+        gateway.in_store(move |store| record(store, time, (key, question), (answer, answered_by), seen))
+    };
+    let mut recorded = record(seen.clone()).await;
+    // The agent has the answer, and the key alone may be what has no room.
+    if recorded.is_err() && asked.is_some() && seen.is_some() {
+        recorded = record(None).await;
+    }
+    drop(answering);
+    let (reply, decision) = recorded??;
+    if let Some(decision) = decision {
         let place = AuditedQuestion {
-            agent: &agent,
-            session: session.as_deref(),
-            task: Some(&task_id),
+            agent: &key.agent,
+            session: task.session.as_deref(),
+            task: Some(&key.task),
             question: &question,
         };
         audit::answered(caller.id(), &place, &decision);
     }
     Ok(reply)
+}
+
+/// The reply to an answer, and its meaning if it is the first one.
+type RecordedAnswer = (RestReply, Option<QuestionDecision>);
+
+/// Stores an answer.
+fn record(
+    store: &dyn Store,
+    time: StoreTime,
+    (task, question): (StoredTaskKey, String),
+    (answer, answered_by): (JsonText, String),
+    seen: Option<OnceKey>,
+) -> duologue_store::Result<Result<RecordedAnswer, Refusal>> {
+    let answered = RestAnswered {
+        task_id: task.task.clone(),
+        question_id: question.clone(),
+        status: RestQuestionState::Answered,
+    };
+    let reply = RestReply::kept(StatusCode::OK, &answered)?;
+    let asked = task.clone();
+    let chosen = answer.clone();
+    let change = StoreChange::AnswerQuestion { task, question: question.clone(), answer, answered_by };
+    match OnceBatch::new(StoreBatch::new(time).with(change), seen).apply(store, reply, |_| Ok(None)) {
+        Ok(OnceOutcome { reply, first: None }) => Ok(Ok((reply, None))),
+        Ok(OnceOutcome { reply, first: Some(_) }) => {
+            let decision = decision(store.question(&asked, &question)?, &chosen);
+            Ok(Ok((reply, Some(decision))))
+        }
+        Err(duologue_store::Error::NoRecord { .. } | duologue_store::Error::WrongState { .. }) => {
+            Ok(Err(not_open()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn not_open() -> Refusal {
+    conflict(
+        "the task has no such open question: it has an answer, its agent needs none any more, or none came within `limits.question_seconds`",
+    )
+}
+
+/// Gives an answer to the session of a task, which decides if it is the first one.
+async fn give(
+    caller: &RestCaller,
+    key: &StoredTaskKey,
+    asked: &AskedQuestion,
+    answer: &JsonText,
+) -> Result<(), Refusal> {
+    let hub = caller.gateway().hosted(&key.agent).map(|entry| entry.hub.clone()).ok_or_else(not_open)?;
+    let client = ClientKey::new(format!("rest:{}", caller.id()));
+    let answer: Value = answer.parse().unwrap_or_default();
+    let option = answered_option(&answer).map(|option| json!({"optionId": option}));
+    let give =
+        |answer| hub.answer_for_work(&key.owner, &asked.session, client.clone(), asked.position, answer);
+    let given = match give(option.unwrap_or_default()).await {
+        // Any other answer cancels the tool call.
+        Err(AnswerFault::Invalid(_)) => give(Value::Null).await,
+        given => given,
+    };
+    match given {
+        Ok(_) => Ok(()),
+        Err(AnswerFault::Session(error)) => Err(log_refusal(error)),
+        Err(_) => Err(not_open()),
+    }
 }
 
 /// Returns the meaning of an answer to a question.
@@ -247,7 +337,9 @@ fn decision(question: Option<StoredQuestion>, answer: &JsonText) -> QuestionDeci
     let options = question["options"].as_array().into_iter().flatten();
     let wanted = answered_option(&answer);
     let mut chosen = options.filter(|option| wanted.is_some() && option["optionId"].as_str() == wanted);
-    let kind = chosen.next().and_then(|option| option["kind"].as_str());
+    // An id of two options says nothing.
+    let chosen = chosen.next().filter(|_| chosen.next().is_none());
+    let kind = chosen.and_then(|option| option["kind"].as_str());
     permission_decision(kind.map(PermissionOptionKind::from).as_ref())
 }
 

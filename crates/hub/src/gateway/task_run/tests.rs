@@ -278,7 +278,8 @@ async fn a_question_ends_after_the_seconds_of_its_setting() {
     let request = RequestPermissionRequest::new("s", ToolCallUpdate::new("call"), Vec::new());
     let (answer, answered) = oneshot::channel();
     let mut open = OpenQuestions::default();
-    run.ask(&mut open, (request, answer)).await.expect("a question");
+    let question = WorkQuestion { id: None, request, answer };
+    run.ask(&mut open, question, &SessionId::from("s")).await.expect("a question");
     let found = || {
         let mut query = QuestionQuery::default();
         query.task = Some(task.key.clone());

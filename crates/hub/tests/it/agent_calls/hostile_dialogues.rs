@@ -11,7 +11,7 @@ async fn an_agent_that_lies_disturbs_no_dialogue_of_others() {
     let ids = ["buyer", "seller", "details"];
     let agents = agents(&ids, "").replace("id = \"details\"", "id = \"details\"\nmax_tasks = 9");
     let world = RestWorld::start(&format!("limits.open_calls = 3\n{agents}{}", rule(&ids))).await;
-    let task = begin(&world, "buyer", "hold d1").await;
+    let task = begin(&world, "buyer", "hold agent://details d1").await;
     until_open(&world, "details", "d1").await;
 
     let message = |from: &str, to: &str| {

@@ -9,9 +9,10 @@ use duologue_agent::exchange::dialogue::{
 use duologue_agent::schema::Json;
 use duologue_agent::schema::dialogue::{DialogueContent, DialogueRequest, MessageType};
 use duologue_agent::{Agent, Exchange, PeerAgent, Prompt, Server, StopReason, Turn};
+use duologue_test_support::in_time;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::{agent, run};
 use crate::remote_agents::{ended_task, until};
@@ -41,7 +42,7 @@ fn agent_process() {
 /// The keys between an agent and the others, one for each direction.
 fn keys(own: &str) -> Keys {
     let keys = Keys::new();
-    for other in ["agent://buyer", "agent://seller", "agent://details", "agent://hidden"] {
+    for other in ["agent://buyer", "agent://seller", "agent://details", "agent://hidden", "agent://mortal"] {
         for (owner, peer) in [(own, other), (other, own)] {
             let name = format!("{owner} to {peer}");
             let secret: Vec<u8> = name.bytes().cycle().take(64).collect();
@@ -91,8 +92,8 @@ impl Agent for Party {
             }
             "flood" => flood(&peer, rest).await,
             "hold" => {
-                let options = DialogueOptions::new().id(rest);
-                let dialogue = peer.dialogue_with("agent://details", options).unwrap();
+                let (other, id) = rest.split_once(' ').unwrap();
+                let dialogue = peer.dialogue_with(other, DialogueOptions::new().id(id)).unwrap();
                 dialogue.request("What is its price?").await.unwrap();
                 std::future::pending().await
             }
@@ -154,6 +155,14 @@ impl DialogueHandler for Party {
                 let price: u32 = known.parameter("price")?;
                 dialogue.respond(DialogueContent::new().parameter("price", json!(price))).await?;
             }
+            // It ends with its socket, behind the receipt.
+            (MessageType::Request, "agent://mortal") => {
+                let mut socket = TcpStream::connect(std::env::var(SOCKET).unwrap()).await.unwrap();
+                tokio::spawn(async move {
+                    let _ = socket.read(&mut [0]).await;
+                    std::process::exit(1);
+                });
+            }
             (MessageType::Request, _) => {
                 if let Ok(address) = std::env::var(SOCKET) {
                     let mut socket = TcpStream::connect(address).await.unwrap();
@@ -195,8 +204,13 @@ fn agents_with_public_keys(ids: &[&str]) -> String {
 
 /// The configuration of agents with these ids, of which `details` connects to a socket and waits for its end before it answers.
 pub(super) fn waiting_agents(ids: &[&str], socket: SocketAddr) -> String {
-    let is_details = format!("{AGENT} = \"details\"");
-    agents(ids, "").replace(&is_details, &format!("{is_details}, {SOCKET} = \"{socket}\""))
+    with_socket("details", ids, socket)
+}
+
+/// The configuration of agents with these ids, of which one has the address of a socket.
+fn with_socket(id: &str, ids: &[&str], socket: SocketAddr) -> String {
+    let is_agent = format!("{AGENT} = {id:?}");
+    agents(ids, "").replace(&is_agent, &format!("{is_agent}, {SOCKET} = \"{socket}\""))
 }
 
 fn entry(id: &str, keys: &str, env: &str) -> String {
@@ -346,7 +360,24 @@ async fn an_agent_finds_the_address_for_a_dialogue_by_ability() {
 async fn an_open_dialogue_does_not_hold_up_the_end_of_the_server() {
     let ids = ["buyer", "details"];
     let world = RestWorld::start(&format!("{}{}", agents(&ids, ""), rule(&ids))).await;
-    begin(&world, "buyer", "hold d1").await;
+    begin(&world, "buyer", "hold agent://details d1").await;
     until_open(&world, "details", "d1").await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dialogue_fails_with_the_process_that_is_spoken_to() {
+    let ids = ["buyer", "mortal"];
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = with_socket("mortal", &ids, listener.local_addr().unwrap());
+    let world = RestWorld::start(&format!("{config}{}", rule(&ids))).await;
+    begin(&world, "buyer", "hold agent://mortal d1").await;
+    let (socket, _) = in_time(listener.accept()).await.unwrap();
+    until_open(&world, "mortal", "d1").await;
+    let task = world.get(ADMIN, "/agents/mortal/tasks/d1").await.expect(200);
+    let session = task["sessionId"].as_str().unwrap();
+    until(async || world.log_of("mortal", session).contains("receipt").then_some(())).await;
+    drop(socket);
+    assert_eq!(dialogue_task(&world, "mortal", "d1").await["error"]["code"], "agent_failed");
     world.stop().await;
 }

@@ -302,7 +302,7 @@ async fn tasks_callbacks_and_streams_are_as_documented() {
         ("t3", json!({"taskId": "t3", "status": "failed", "error": error})),
     ] {
         let path = format!("/done/{id}");
-        compare(&until(async || body(&path)).await, end, json!({}));
+        compare(&until(async || body(&path)).await, end, json!({"agentId": "<text>"}));
     }
     let chunk = until(async || body("/chunks/t1")).await;
     let whole = json!({"chunk": "<text>", "position": 0, "complete": chunk["complete"].as_bool().unwrap()});

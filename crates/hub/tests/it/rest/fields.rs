@@ -140,7 +140,7 @@ async fn a_task_posts_its_output_and_its_end() {
     let tasks = "/agents/writer/tasks";
     let task = |id: &str, streaming: bool| {
         json!({
-            "taskId": id, "task": {"type": "write", "parameters": {"prompt": "plan"}}, "streaming": streaming,
+            "taskId": id, "task": {"type": "write", "parameters": {"prompt": "thoughts"}}, "streaming": streaming,
             "callback": receiver.url("/done"), "streamEndpoint": receiver.url("/chunks"),
         })
     };
@@ -159,13 +159,15 @@ async fn a_task_posts_its_output_and_its_end() {
     .await;
     let ended = world.get(ALICE, &format!("{tasks}/t2")).await.expect(200);
     let done = bodies("/done").into_iter().find(|done| done["taskId"] == "t2");
-    let expected = json!({"taskId": "t2", "status": "completed", "result": ended["result"]});
+    let expected =
+        json!({"taskId": "t2", "agentId": "writer", "status": "completed", "result": ended["result"]});
     assert_eq!(done, Some(expected));
     // Those of the second task alone: the first one did not want them.
     let chunks = bodies("/chunks");
     let positions: Vec<_> = chunks.iter().map(|chunk| chunk["position"].as_u64().unwrap()).collect();
     assert_eq!(positions, (0..chunks.len() as u64).collect::<Vec<_>>());
     let text: String = chunks.iter().map(|chunk| chunk["chunk"].as_str().unwrap()).collect();
+    assert!(text.contains("\n\n"), "an empty line is between messages: {text}");
     assert_eq!(ended["result"]["text"], text);
     world.stop().await;
 }

@@ -132,4 +132,23 @@ async fn work_of_an_agent_that_cannot_begin_names_the_cause() {
         }
         world.stop().await;
     }
+    // The time of a task is that of its session too.
+    let silent = r#"read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; read -r line"#;
+    let world = RestWorld::start(&agent(&format!("[\"sh\", \"-c\", {silent:?}]"))).await;
+    let task = json!({"taskId": "t1", "task": {"type": "a"}, "timeout": 300});
+    world.post(ALICE, "/agents/writer/tasks", &task).await.expect(202);
+    let ended = ended_task(&world, ALICE, "/agents/writer/tasks/t1").await;
+    assert_eq!(ended["error"]["code"], "timeout", "{ended}");
+    world.stop().await;
+    // Another version is another protocol.
+    let world =
+        RestWorld::start(&agent(&format!("[\"sh\", \"-c\", {:?}]", silent.replace(":1}}", ":9}}")))).await;
+    world
+        .post(ALICE, "/agents/writer/tasks", json!({"taskId": "t1", "task": {"type": "a"}}))
+        .await
+        .expect(202);
+    let error = ended_task(&world, ALICE, "/agents/writer/tasks/t1").await["error"].clone();
+    assert!(error["code"] == "unreachable" && error["message"].as_str().unwrap().contains('9'), "{error}");
+    world.stop().await;
 }

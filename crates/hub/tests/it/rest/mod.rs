@@ -15,6 +15,7 @@ mod limits;
 mod malformed;
 mod matrix;
 mod messages;
+mod moved_agents;
 mod object_access;
 mod operate;
 #[cfg(feature = "page")]

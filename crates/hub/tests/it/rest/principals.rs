@@ -157,7 +157,7 @@ async fn an_erasure_goes_on_without_its_client() {
     until(async || Some(()).filter(|()| !world.gateway.store().erasures().unwrap().is_empty())).await;
     // Another one would end when this one has not.
     let again = world.delete(ALICE, "/principals/alice/data").await.refused(409, "conflict");
-    assert!(again.contains("being erased already"), "{again}");
+    assert!(again.contains("is being erased"), "{again}");
     drop(erasing);
     world.get(ALICE, TASK).await.refused(404, "not_found");
     // A pipe that is open in both directions waits for no reader.

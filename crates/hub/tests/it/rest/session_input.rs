@@ -270,6 +270,35 @@ async fn the_questions_of_a_task_are_at_the_task() {
     world.post(ALICE, "/agents/writer/tasks/t1/input", &yes).await.expect(200);
     assert_eq!(events(&running.end().await).last().unwrap().0, "end");
     assert_eq!(ended_task(&world, ALICE, "/agents/writer/tasks/t1").await["status"], "completed");
+    // A key that another answer has used gives the agent nothing.
+    let ask = async |id: &str| {
+        let task = json!({"taskId": id, "task": {"type": "ask", "parameters": {"prompt": "permission"}}});
+        world.post(ALICE, "/agents/writer/tasks", &task).await.expect(202);
+        let path = format!("/agents/writer/tasks/{id}");
+        until(async || {
+            Some(world.get(ALICE, &path).await.expect(200)).filter(|found| found["awaiting"] == true)
+        })
+        .await;
+        path
+    };
+    let answer = |path: &str, option: &str| {
+        let answer = json!({"answer": {"optionId": option}});
+        Call::new("POST", &format!("{path}/input")).key(ALICE).json(answer).header("idempotency-key", "k")
+    };
+    let (one, other) = (ask("t2").await, ask("t3").await);
+    for _ in 0..2 {
+        world.send(&answer(&one, "reject-once")).await.expect(200);
+    }
+    world.send(&answer(&other, "allow-once")).await.refused(422, "key_reused");
+    assert_eq!(world.get(ALICE, &other).await.expect(200)["awaiting"], true);
+    world
+        .post(ALICE, &format!("{other}/input"), json!({"answer": {"optionId": "reject-once"}}))
+        .await
+        .expect(200);
+    for path in [&one, &other] {
+        let ended = ended_task(&world, ALICE, path).await;
+        assert!(ended["result"]["text"].as_str().unwrap().contains("I left it as it was."), "{ended}");
+    }
     // The session does not run any more.
     assert_eq!(world.get(ALICE, &input).await.expect(200)["questions"], json!([]));
     world.post(ALICE, &input, &yes).await.refused(409, "conflict");
@@ -314,5 +343,38 @@ async fn the_question_of_a_task_ends_with_the_answer_of_an_editor() {
     assert_eq!(world.get(ALICE, path).await.expect(200)["state"], "working");
     world.post_empty(ALICE, &format!("{path}/cancel")).await;
     assert_eq!(ended_task(&world, ALICE, path).await["status"], "cancelled");
+    world.stop().await;
+}
+
+/// Of two answers at the same time the agent gets the first one, and the sender of the second one learns that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_to_a_task_that_does_not_count_is_refused() {
+    let world = world().await;
+    for number in 0..10 {
+        let (id, path) = (format!("t{number}"), format!("/agents/writer/tasks/t{number}"));
+        let task = json!({"taskId": id, "task": {"type": "ask", "parameters": {"prompt": "permission"}}});
+        world.post(ALICE, "/agents/writer/tasks", &task).await.expect(202);
+        let session = until(async || {
+            let found = world.get(ALICE, &path).await.expect(200);
+            Some(found["sessionId"].as_str()?.to_owned()).filter(|_| found["awaiting"] == true)
+        })
+        .await;
+        let mut editor = Editor::connect(&world).await;
+        let _session = in_time(editor.connection.session_in("/tmp").resume(session.as_str())).await.unwrap();
+        let shown = editor.question().await;
+        let (input, no) = (format!("{path}/input"), json!({"answer": {"optionId": "reject-once"}}));
+        let answer = world.post(ALICE, &input, &no);
+        let refusal = match number % 2 {
+            0 => {
+                shown.send("allow-once").expect("an open question");
+                answer.await
+            }
+            _ => tokio::join!(answer, async { _ = shown.send("allow-once") }).0,
+        };
+        let ended = ended_task(&world, ALICE, &path).await;
+        assert!(matches!(refusal.status, 200 | 409), "{refusal:?}");
+        let counts = if refusal.status == 200 { "I left it as it was." } else { "You allowed it." };
+        assert!(ended["result"]["text"].as_str().unwrap().contains(counts), "{}: {ended}", refusal.status);
+    }
     world.stop().await;
 }

@@ -143,8 +143,9 @@ async fn the_events_of_a_task_end_with_it() {
     let names: Vec<_> = all.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(names, ["state", "state", "progress", "question", "state", "question", "end"], "{all:?}");
     let ids: Vec<&str> = all.iter().filter_map(|(_, id, _)| id.as_deref()).collect();
-    let version = |id: &&str| -> u64 { id.split('-').nth(1).unwrap().parse().unwrap() };
-    assert!(ids.is_sorted_by_key(version) && ids.iter().all(|id| id.ends_with("-0")), "{ids:?}");
+    let version = |id: &str| -> u64 { id.split('-').nth(1).unwrap().parse().unwrap() };
+    assert!(ids.is_sorted_by(|one, next| version(one) < version(next)), "{ids:?}");
+    assert!(ids.iter().all(|id| id.ends_with("-0")), "{ids:?}");
     assert_eq!(all[6].2["result"], json!({"text": "done"}));
     assert_eq!(all[3].2["question"], json!({"text": "really?"}));
 
